@@ -1,0 +1,144 @@
+-- Cache formats as data, and the bytes they resolve to at a head_dim. The only source of every format's layout:
+-- append, dequantise, K.q and P.V kernels, the registry's format table and the documentation derive from it.
+
+local codebook = require "codebook"
+local gains = require "gains"
+local transform = require "transform"
+
+local formats = {}
+
+-- bits    per index; 16 means IEEE half values without scales
+-- scale   "block": one fp16 scale per `block` values (the whole chunk where block does not divide it);
+--         "chunk": one per chunk, and a 4-bit gain code per `sub` values
+-- rotated stored in the Hadamard domain, T (signs . x) per chunk
+-- table   "lloyd": 8-bit image of the Lloyd-Max codebook of the chunk size; "gain": trained table; "identity": the
+--         index is the signed value itself
+-- modes   scale modes of the encoder, the default first
+-- search  which gain codes the encoder tries. Signed gains: `around` levels on both sides of
+--         slope * max(top / largest centroid, bottom / smallest) + offset, for both signs. Unsigned: the levels nearest to
+--         `factors` times the largest value / largest centroid. Fitted on Gaussian blocks: within .5 % of trying all.
+formats.list = {
+    { name = "turbo2", bits = 2, scale = "block", block = 32, rotated = true, table = "lloyd",
+        modes = { "searched", "none", "nc" } },
+    { name = "turbo3", bits = 3, scale = "block", block = 32, rotated = true, table = "lloyd",
+        modes = { "searched", "none", "nc" } },
+    { name = "turbo4", bits = 4, scale = "block", block = 32, rotated = true, table = "lloyd",
+        modes = { "searched", "none", "nc" } },
+    { name = "gain2", bits = 2, scale = "chunk", sub = 16, rotated = true, table = "gain", modes = {},
+        search = { slope = 0.5, offset = 20.0, around = 8 } },
+    { name = "gain3", bits = 3, scale = "chunk", sub = 16, rotated = true, table = "gain", modes = {},
+        search = { slope = 0.81, offset = 5.95, around = 1 } },
+    { name = "gain4", bits = 4, scale = "chunk", sub = 16, rotated = true, table = "gain", modes = {},
+        search = { factors = { 0.91, 0.97, 1.0, 1.03, 1.06, 1.2, 1.28 } } },
+    { name = "q8_0", bits = 8, scale = "block", block = 32, rotated = false, table = "identity", modes = {} },
+    { name = "f16", bits = 16, rotated = false, modes = {} },
+}
+
+local by_name = {}
+for _, format in ipairs(formats.list) do
+    by_name[format.name] = format
+end
+
+function formats.get(name)
+    return by_name[name]
+end
+
+-- How the indices of one unit (32 values, or a last one of 16) lie in its payload. Values go in groups of four; byte y
+-- of a 4-byte word belongs to value y of every group in it, so vector code extracts a whole group by one shift and mask.
+-- Returns { bytes, words, half, spare, mask, groups = { { word, shift }, ... } }: group g has its indices at
+-- (word >> shift) & mask per byte; word numbers count whole words, then the half word, then the derived spare word,
+-- which collects the top bits that 3-bit indices leave free in their nibbles (two groups in 32 values, one in 16).
+function formats.unit(bits, n)
+    local unit = { n = n, bytes = n * bits // 8, words = n * bits // 32, half = n * bits % 32 ~= 0, spare = "none",
+        mask = bits < 8 and (1 << bits) - 1 or 255, groups = {} }
+    local slot_bits = bits == 3 and 4 or bits
+    local in_slots = bits == 3 and 3 * n // 16 or n // 4
+    for g = 0, in_slots - 1 do
+        unit.groups[#unit.groups + 1] = { word = g * slot_bits // 8, shift = g * slot_bits % 8 }
+    end
+    if bits == 3 then
+        local word = unit.words + (unit.half and 1 or 0)
+        unit.spare = n == 32 and "three words" or "word and half"
+        if n == 32 then
+            unit.groups[7] = { word = word, shift = 1 }
+            unit.groups[8] = { word = word, shift = 5 }
+        else
+            unit.groups[4] = { word = word, shift = 0 }
+        end
+    end
+    return unit
+end
+
+local function chunks_of(format, head_dim)
+    if format.rotated then
+        return transform.chunks(head_dim)
+    elseif format.block and head_dim % format.block ~= 0 then
+        return nil, string.format("%s blocks hold %d values and do not divide head_dim %d", format.name, format.block,
+            head_dim)
+    end
+    return { { first_value = 0, size = head_dim, pow2 = 1, odd = 1 } }
+end
+
+-- Everything about a format at a head_dim, or nil and the reason why there is none:
+--   row_bytes, bytes_per_value, n_scales
+--   chunks  { first_value, size, pow2, odd, first_byte }, all of one size
+--   block   values per stored scale; block_bytes, n_blocks; subs per block (0 without gains)
+--   header  bytes before a block's payload: scale, then gain codes; full units of 32 values and whether one of 16 follows
+--   table   { centroids (signed 8-bit), step } with value = scale * step * centroid * gain; gains by code or nil
+function formats.layout(name, head_dim)
+    local format = by_name[name]
+    local chunks, reason = chunks_of(format, head_dim)
+    if not chunks then
+        return nil, reason
+    end
+    if head_dim % 16 ~= 0 then
+        return nil, "head_dim must be a multiple of 16"
+    end
+    local size = chunks[1].size
+    for _, chunk in ipairs(chunks) do
+        if chunk.size ~= size then
+            return nil, string.format("head_dim %d needs rotation chunks of %d and %d values; kernels take chunks of one size",
+                head_dim, size, chunk.size)
+        end
+    end
+    local layout = { format = format, head_dim = head_dim, chunks = chunks, chunk = size }
+    if format.bits == 16 then
+        layout.row_bytes, layout.n_scales, layout.block = 2 * head_dim, 0, 1
+    else
+        layout.block = format.scale == "chunk" and size or (size % format.block == 0 and format.block or size)
+        layout.subs = format.sub and layout.block // format.sub or 0
+        layout.header = 2 + 2 * ((layout.subs + 3) // 4)
+        layout.full_units, layout.tail = layout.block // 32, layout.block % 32 == 16
+        layout.block_bytes = layout.header + layout.block * format.bits // 8
+        layout.n_blocks = head_dim // layout.block
+        layout.n_scales = layout.n_blocks
+        layout.row_bytes = layout.n_blocks * layout.block_bytes
+        layout.table = formats.table(format, size)
+    end
+    layout.bytes_per_value = layout.row_bytes / head_dim
+    for i, chunk in ipairs(chunks) do
+        chunk.first_byte = (i - 1) * (layout.row_bytes // #chunks)
+    end
+    return layout
+end
+
+-- The integer table of a format for rotation chunks of `size` values; steps are for a scale in units of the chunk norm.
+function formats.table(format, size)
+    if format.table == "identity" then
+        return { step = 1.0 }
+    end
+    local unit = 1 / math.sqrt(size)
+    if format.table == "gain" then
+        local trained = gains[format.bits]
+        return { centroids = trained.centroids, gains = trained.gains, step = trained.step_sigma * unit,
+            signed = trained.gains[16] < 0 }
+    end
+    local image = codebook.integer(size, format.bits)
+    return { centroids = image.centroids, step = image.step * unit }
+end
+
+function formats.modes(name)
+    return by_name[name].modes
+end
+
+return formats

@@ -1,0 +1,85 @@
+/* append.c: launches that work row by row: append and dequantise. */
+#include "internal.h"
+
+#include <math.h>
+
+/* Rows are numbered over (sequence, token, KV head); each thread takes a contiguous run. */
+typedef struct row {
+    int sequence, token, kv_head;
+} row;
+
+static row row_at(const tq_plan *plan, int n_tokens, int64_t index) {
+    int64_t token = index / plan->n_kv_heads;
+    return (row){(int)(token / n_tokens), (int)(token % n_tokens), (int)(index % plan->n_kv_heads)};
+}
+
+static void share(const tq_plan *plan, int batch, int n_tokens, const tq_launch *launch, int64_t *begin, int64_t *end) {
+    int64_t n = (int64_t)batch * n_tokens * plan->n_kv_heads;
+    int64_t each = n / launch->thread_count, rest = n % launch->thread_count;
+    *begin = each * launch->thread_index + (launch->thread_index < rest ? launch->thread_index : rest);
+    *end = *begin + each + (launch->thread_index < rest);
+}
+
+static const uint32_t *signs_of(const tq_plan *plan) {
+    return plan->side == TQ_SIDE_K ? plan->format->k_signs : plan->format->v_signs;
+}
+
+static const float *mean_of(const tq_plan *plan, const float *mean, int kv_head) {
+    return mean ? mean + (size_t)kv_head * (size_t)plan->head_dim : NULL;
+}
+
+static size_t offset_of(const row *r, size_t seq_stride, size_t token_stride, size_t head_stride) {
+    return (size_t)r->sequence * seq_stride + (size_t)r->token * token_stride + (size_t)r->kv_head * head_stride;
+}
+
+static tq_status not_finite(const row *r, const float *x, const float *mean, int index) {
+    if (!isfinite(x[index]) || !mean)
+        return tq_fail(TQ_ERR_NOT_FINITE, "tq_append: args.x of sequence %d, token %d, head %d, index %d is %g",
+                       r->sequence, r->token, r->kv_head, index, (double)x[index]);
+    return tq_fail(TQ_ERR_NOT_FINITE,
+                   "tq_append: args.x - args.mean of sequence %d, token %d, head %d, index %d is %g - %g", r->sequence,
+                   r->token, r->kv_head, index, (double)x[index], (double)mean[index]);
+}
+
+tq_status tq_append(const tq_plan *plan, const tq_append_args *args, const tq_launch *launch) {
+    int mode;
+    int64_t begin, end;
+    tq_status status = tq_check_append(plan, args, launch, &mode);
+    if (status)
+        return status;
+    share(plan, args->batch, args->n_tokens, launch, &begin, &end);
+    /* Look at the whole share before the first row is stored. */
+    for (int64_t i = begin; i < end; i++) {
+        row r = row_at(plan, args->n_tokens, i);
+        const float *x = args->x + offset_of(&r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
+        const float *mean = mean_of(plan, args->mean, r.kv_head);
+        int bad = tq_first_not_finite(x, mean, plan->head_dim);
+        if (bad < plan->head_dim)
+            return not_finite(&r, x, mean, bad);
+    }
+    for (int64_t i = begin; i < end; i++) {
+        row r = row_at(plan, args->n_tokens, i);
+        const float *x = args->x + offset_of(&r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
+        uint8_t *to = tq_cache_row(args->cache, r.sequence, r.kv_head, args->first_slot[r.sequence] + r.token);
+        if (plan->variant->append(x, mean_of(plan, args->mean, r.kv_head), signs_of(plan), mode, to))
+            return tq_fail(TQ_ERR_NOT_FINITE,
+                           "tq_append: args.x of sequence %d, token %d, head %d is too large to be stored as %s",
+                           r.sequence, r.token, r.kv_head, plan->format->name);
+    }
+    return TQ_OK;
+}
+
+tq_status tq_dequantise(const tq_plan *plan, const tq_dequantise_args *args, const tq_launch *launch) {
+    int64_t begin, end;
+    tq_status status = tq_check_dequantise(plan, args, launch);
+    if (status)
+        return status;
+    share(plan, args->batch, args->n_tokens, launch, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        row r = row_at(plan, args->n_tokens, i);
+        float *x = args->x + offset_of(&r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
+        const uint8_t *from = tq_cache_row(args->cache, r.sequence, r.kv_head, args->first_slot[r.sequence] + r.token);
+        plan->variant->dequantise(from, mean_of(plan, args->mean, r.kv_head), signs_of(plan), x);
+    }
+    return TQ_OK;
+}

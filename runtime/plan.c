@@ -1,0 +1,229 @@
+/* plan.c: from a shape to a plan. */
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char call[] = "tq_plan_create";
+
+static tq_status check_range(const char *what, int found, int low, int high) {
+    if (found >= low && found <= high)
+        return TQ_OK;
+    return tq_fail(TQ_ERR_ARGUMENT, "%s: desc.%s is %d; legal is %d to %d", call, what, found, low, high);
+}
+
+static tq_status check_numbers(const tq_plan_desc *desc) {
+    tq_status status;
+    if ((unsigned)desc->op > TQ_OP_DEQUANTISE)
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: desc.op is %d; legal are TQ_OP_DECODE, TQ_OP_APPEND, TQ_OP_DEQUANTISE",
+                       call, (int)desc->op);
+    if ((unsigned)desc->effort > TQ_EFFORT_PINNED)
+        return tq_fail(TQ_ERR_ARGUMENT,
+                       "%s: desc.effort is %d; legal are TQ_EFFORT_DEFAULT, _MEASURE, _FILE_ONLY, _PINNED", call,
+                       (int)desc->effort);
+    if ((status = check_range("head_dim", desc->head_dim, 1, TQ_MAX_HEAD_DIM)) ||
+        (status = check_range("n_kv_heads", desc->n_kv_heads, 1, TQ_MAX_KV_HEADS)) ||
+        (status = check_range("max_batch", desc->max_batch, 1, TQ_MAX_BATCH)) ||
+        (status = check_range("max_n_kv", desc->max_n_kv, 1, TQ_MAX_N_KV)) ||
+        (status = check_range("n_threads", desc->n_threads, 1, TQ_MAX_THREADS)) ||
+        (status = check_range("n_splits", desc->n_splits, 0, TQ_MAX_SPLITS)))
+        return status;
+    if (desc->op == TQ_OP_DECODE)
+        return check_range("gqa", desc->gqa, 1, TQ_MAX_GQA);
+    return check_range("side", (int)desc->side, TQ_SIDE_K, TQ_SIDE_V);
+}
+
+static int touches(const tq_plan_desc *desc, tq_side side) {
+    return desc->op == TQ_OP_DECODE || desc->side == side;
+}
+
+static tq_status check_format(const char *argument, const char *name, int head_dim, const tq_format_spec **out) {
+    if (!name)
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: %s is NULL; legal are the names that tq_format_at gives", call, argument);
+    return tq_format_lookup(argument, name, head_dim, out);
+}
+
+static tq_status check_layout(const char *layout) {
+    tq_list layouts = {""};
+    for (int r = 0; r < tq_registry_count(); r++)
+        for (int i = 0; i < tq_registry_at(r)->n_variants; i++) {
+            const char *known = tq_registry_at(r)->variants[i]->layout;
+            if (strcmp(known, layout) == 0)
+                return TQ_OK;
+            tq_list_add(&layouts, known);
+        }
+    return tq_fail(TQ_ERR_UNSUPPORTED, "%s: desc.layout is '%s'; this build has: %s", call, layout, layouts.text);
+}
+
+/* ---- candidates ------------------------------------------------------------------------------------------------- */
+
+static int holds(const tq_format_spec *spec, const char *name, int head_dim) {
+    return spec && spec->head_dim == head_dim && strcmp(spec->name, name) == 0;
+}
+
+static int matches_but_gqa(const tq_variant *v, const tq_plan_desc *desc, const char *layout) {
+    return v->op == (int)desc->op && strcmp(v->layout, layout) == 0 &&
+           (!touches(desc, TQ_SIDE_K) || holds(v->k, desc->k_format, desc->head_dim)) &&
+           (!touches(desc, TQ_SIDE_V) || holds(v->v, desc->v_format, desc->head_dim));
+}
+
+static int matches(const tq_variant *v, const tq_plan_desc *desc, const char *layout) {
+    return matches_but_gqa(v, desc, layout) && (desc->op != TQ_OP_DECODE || v->gqa == desc->gqa);
+}
+
+/* In registry order. out may be NULL to count. */
+static int find_candidates(const tq_device *device, const tq_plan_desc *desc, const char *layout,
+                           const tq_variant **out) {
+    int n = 0;
+    for (int r = 0; r < tq_registry_count(); r++) {
+        const tq_registry *registry = tq_registry_at(r);
+        for (int i = 0; i < registry->n_variants && tq_device_has(device, registry->needs); i++)
+            if (matches(registry->variants[i], desc, layout)) {
+                if (out)
+                    out[n] = registry->variants[i];
+                n++;
+            }
+    }
+    return n;
+}
+
+/* What the build lacks, what is nearest, and the command that makes it. */
+static tq_status fail_no_candidate(const tq_device *device, const tq_plan_desc *desc, const char *layout) {
+    const char *arch = NULL;
+    tq_list gqas = {""}, pairs = {""};
+    char shape[200], command[280], word[100];
+    for (int r = 0; r < tq_registry_count(); r++) {
+        const tq_registry *registry = tq_registry_at(r);
+        if (!tq_device_has(device, registry->needs))
+            continue;
+        arch = arch ? arch : registry->target;
+        for (int i = 0; i < registry->n_variants; i++) {
+            const tq_variant *v = registry->variants[i];
+            snprintf(word, sizeof word, "%d", v->gqa);
+            if (matches_but_gqa(v, desc, layout))
+                tq_list_add(&gqas, word);
+            if (v->op == TQ_OP_DECODE && desc->op == TQ_OP_DECODE && v->k->head_dim == desc->head_dim) {
+                snprintf(word, sizeof word, "%s/%s", v->k->name, v->v->name);
+                tq_list_add(&pairs, word);
+            }
+        }
+    }
+    arch = arch ? arch : "c";
+    if (desc->op == TQ_OP_DECODE) {
+        snprintf(shape, sizeof shape, "head_dim %d, k '%s', v '%s', gqa %d", desc->head_dim, desc->k_format,
+                 desc->v_format, desc->gqa);
+        snprintf(command, sizeof command, "gen/tqgen --arch %s --head-dim %d --k %s --v %s --gqa %d -o DIR", arch,
+                 desc->head_dim, desc->k_format, desc->v_format, desc->gqa);
+    } else {
+        int k = touches(desc, TQ_SIDE_K);
+        const char *format = k ? desc->k_format : desc->v_format, *side = k ? "k" : "v";
+        snprintf(shape, sizeof shape, "head_dim %d, %s '%s'", desc->head_dim, side, format);
+        snprintf(command, sizeof command, "gen/tqgen --arch %s --op %s --head-dim %d --%s %s -o DIR", arch,
+                 tq_op_name(desc->op), desc->head_dim, side, format);
+    }
+    char has[sizeof pairs.text + 32] = "";
+    if (desc->op == TQ_OP_DECODE && gqas.text[0])
+        snprintf(has, sizeof has, " (it has gqa %s)", gqas.text);
+    else if (desc->op == TQ_OP_DECODE)
+        snprintf(has, sizeof has, " (at this head_dim it has k/v %s)", pairs.text[0] ? pairs.text : "none");
+    return tq_fail(TQ_ERR_UNSUPPORTED, "%s: this build has no %s kernel for %s that %s runs%s; make one with: %s", call,
+                   tq_op_name(desc->op), shape, device->name, has, command);
+}
+
+/* ---- plans ------------------------------------------------------------------------------------------------------ */
+
+/* Enough splits for two per thread, none shorter than is worth its overhead. */
+static void set_splits(tq_plan *plan, const tq_plan_desc *desc) {
+    int64_t pairs = (int64_t)desc->max_batch * desc->n_kv_heads;
+    int64_t wanted = desc->n_threads > 1 ? (2 * (int64_t)desc->n_threads + pairs - 1) / pairs : 1;
+    int64_t most = desc->max_n_kv / TQ_MIN_SPLIT_KEYS;
+    most = most < 1 ? 1 : most > TQ_MAX_SPLITS ? TQ_MAX_SPLITS : most;
+    plan->n_splits = desc->n_splits ? desc->n_splits : (int)(wanted < most ? wanted : most);
+    plan->min_split_keys = desc->n_splits ? 1 : TQ_MIN_SPLIT_KEYS;
+}
+
+static tq_status check_desc(const tq_device *device, const tq_plan_desc *desc, const char *layout,
+                            const tq_format_spec **k, const tq_format_spec **v) {
+    tq_status status;
+    for (int r = 0; r < tq_registry_count(); r++)
+        if (tq_registry_at(r)->abi != TQ_KERNEL_ABI)
+            return tq_fail(TQ_ERR_UNSUPPORTED, "%s: registry '%s' has kernel ABI %d; this libtq has %d", call,
+                           tq_registry_at(r)->name, tq_registry_at(r)->abi, TQ_KERNEL_ABI);
+    if ((status = check_numbers(desc)))
+        return status;
+    if (touches(desc, TQ_SIDE_K) && (status = check_format("desc.k_format", desc->k_format, desc->head_dim, k)))
+        return status;
+    if (touches(desc, TQ_SIDE_V) && (status = check_format("desc.v_format", desc->v_format, desc->head_dim, v)))
+        return status;
+    if ((status = check_layout(layout)))
+        return status;
+    return desc->effort == TQ_EFFORT_PINNED ? tq_check_pin(device, desc->pin) : TQ_OK;
+}
+
+tq_status tq_plan_create(const tq_device *device, const tq_plan_desc *desc, tq_plan **out) {
+    const tq_format_spec *k = NULL, *v = NULL;
+    if (!out)
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: out is NULL", call);
+    *out = NULL;
+    if (!desc)
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: desc is NULL", call);
+    if (desc->struct_size != sizeof *desc)
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: desc.struct_size is %zu; legal is %zu (start from TQ_PLAN_DESC_INIT)",
+                       call, desc->struct_size, sizeof *desc);
+    if (!device)
+        device = tq_device_at(0);
+    const char *layout = desc->layout ? desc->layout : "rows";
+    tq_status status = check_desc(device, desc, layout, &k, &v);
+    if (status)
+        return status;
+    int n = find_candidates(device, desc, layout, NULL);
+    if (n == 0)
+        return fail_no_candidate(device, desc, layout);
+
+    tq_plan *plan = calloc(1, sizeof *plan + (size_t)n * sizeof *plan->candidates);
+    if (!plan)
+        return tq_fail(TQ_ERR_MEMORY, "%s: out of memory", call);
+    plan->device = device;
+    plan->format = touches(desc, TQ_SIDE_K) ? k : v;
+    plan->op = desc->op;
+    plan->side = desc->side;
+    plan->head_dim = desc->head_dim;
+    plan->n_kv_heads = desc->n_kv_heads;
+    plan->gqa = desc->op == TQ_OP_DECODE ? desc->gqa : 0;
+    plan->max_batch = desc->max_batch;
+    plan->max_n_kv = desc->max_n_kv;
+    set_splits(plan, desc);
+    plan->n_candidates = find_candidates(device, desc, layout, plan->candidates);
+    if ((status = tq_choose(plan, desc))) {
+        free(plan);
+        return status;
+    }
+    tq_workspace_layout(plan);
+    *out = plan;
+    return TQ_OK;
+}
+
+void tq_plan_destroy(tq_plan *plan) {
+    free(plan);
+}
+
+const char *tq_plan_variant(const tq_plan *plan) {
+    return plan ? plan->variant->name : "";
+}
+
+const char *tq_plan_why(const tq_plan *plan) {
+    return plan ? plan->why : "";
+}
+
+const char *tq_plan_runner_up(const tq_plan *plan, int index) {
+    return plan && index >= 0 && index < plan->n_candidates - 1 ? plan->candidates[index + 1]->name : NULL;
+}
+
+int tq_plan_splits(const tq_plan *plan) {
+    return plan ? plan->n_splits : 0;
+}
+
+size_t tq_plan_workspace_bytes(const tq_plan *plan) {
+    return plan ? plan->workspace_bytes : 0;
+}

@@ -1,0 +1,200 @@
+/* registry.c: the generated registries: which formats and variants this build has, and which device runs them. */
+#include "internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_ADDED = 64 };
+
+static const tq_registry *added[MAX_ADDED];
+static int n_added;
+
+int tq_registry_count(void) {
+    return tq_n_builtin_registries + n_added;
+}
+
+const tq_registry *tq_registry_at(int index) {
+    return index < n_added ? added[n_added - 1 - index] : tq_builtin_registries[index - n_added];
+}
+
+tq_status tq_registry_add(const tq_registry *registry) {
+    if (!registry)
+        return tq_fail(TQ_ERR_ARGUMENT, "tq_registry_add: registry is NULL");
+    if (registry->abi != TQ_KERNEL_ABI)
+        return tq_fail(TQ_ERR_UNSUPPORTED,
+                       "tq_registry_add: the registry has kernel ABI %d; this libtq has %d; generate it again",
+                       registry->abi, TQ_KERNEL_ABI);
+    for (int i = 0; i < tq_registry_count(); i++)
+        if (tq_registry_at(i) == registry)
+            return TQ_OK;
+    if (n_added == MAX_ADDED)
+        return tq_fail(TQ_ERR_UNSUPPORTED, "tq_registry_add: %d registries were added; that is the limit", MAX_ADDED);
+    added[n_added++] = registry;
+    return TQ_OK;
+}
+
+int tq_device_has(const tq_device *device, const char *needs) {
+    char word[64];
+    while (*needs) {
+        size_t n = strcspn(needs, " ");
+        snprintf(word, sizeof word, "%.*s", (int)n, needs);
+        if (n && !tq_has_word(device->features, word))
+            return 0;
+        needs += n;
+        needs += strspn(needs, " ");
+    }
+    return 1;
+}
+
+int tq_device_runs(const tq_device *device, const char *target) {
+    if (!device || !target)
+        return 0;
+    for (int i = 0; i < tq_registry_count(); i++)
+        if (strcmp(tq_registry_at(i)->target, target) == 0)
+            return tq_device_has(device, tq_registry_at(i)->needs);
+    return 0;
+}
+
+/* ---- formats ---------------------------------------------------------------------------------------------------- */
+
+/* Registries of several targets hold the same formats; each counts once, where it stands first. */
+static int seen_before(int registry, const tq_format_spec *spec) {
+    for (int r = 0; r < registry; r++)
+        for (int f = 0; f < tq_registry_at(r)->n_formats; f++) {
+            const tq_format_spec *other = tq_registry_at(r)->formats[f];
+            if (other->head_dim == spec->head_dim && strcmp(other->name, spec->name) == 0)
+                return 1;
+        }
+    return 0;
+}
+
+const tq_format_spec *tq_format_spec_at(int index) {
+    for (int r = 0; r < tq_registry_count() && index >= 0; r++)
+        for (int f = 0; f < tq_registry_at(r)->n_formats; f++) {
+            const tq_format_spec *spec = tq_registry_at(r)->formats[f];
+            if (!seen_before(r, spec) && index-- == 0)
+                return spec;
+        }
+    return NULL;
+}
+
+int tq_format_count(void) {
+    int n = 0;
+    while (tq_format_spec_at(n))
+        n++;
+    return n;
+}
+
+static void describe(const tq_format_spec *spec, tq_format_info *out) {
+    *out = (tq_format_info){.name = spec->name,
+                            .head_dim = spec->head_dim,
+                            .bits = spec->bits,
+                            .block = spec->block,
+                            .row_bytes = spec->row_bytes,
+                            .rotated = spec->rotated,
+                            .bytes_per_value = (double)spec->row_bytes / spec->head_dim,
+                            .modes = spec->modes};
+}
+
+tq_status tq_format_at(int index, tq_format_info *out) {
+    const tq_format_spec *spec = tq_format_spec_at(index);
+    if (!out)
+        return tq_fail(TQ_ERR_ARGUMENT, "tq_format_at: out is NULL");
+    if (!spec)
+        return tq_fail(TQ_ERR_ARGUMENT, "tq_format_at: index is %d; legal is 0 to %d", index, tq_format_count() - 1);
+    describe(spec, out);
+    return TQ_OK;
+}
+
+tq_status tq_format_lookup(const char *argument, const char *name, int head_dim, const tq_format_spec **out) {
+    const tq_format_spec *spec;
+    tq_list names = {""}, head_dims = {""};
+    int below = 0, above = 0;
+    for (int i = 0; (spec = tq_format_spec_at(i)); i++) {
+        tq_list_add(&names, spec->name);
+        if (strcmp(spec->name, name) != 0)
+            continue;
+        if (spec->head_dim == head_dim) {
+            *out = spec;
+            return TQ_OK;
+        }
+        char number[16];
+        snprintf(number, sizeof number, "%d", spec->head_dim);
+        tq_list_add(&head_dims, number);
+        if (spec->head_dim < head_dim && spec->head_dim > below)
+            below = spec->head_dim;
+        if (spec->head_dim > head_dim && (!above || spec->head_dim < above))
+            above = spec->head_dim;
+    }
+    if (!head_dims.text[0])
+        return tq_fail(TQ_ERR_UNSUPPORTED, "%s is '%s', which this build does not have; legal are %s", argument, name,
+                       names.text);
+    int nearest = below && (!above || head_dim - below <= above - head_dim) ? below : above;
+    return tq_fail(TQ_ERR_UNSUPPORTED, "head_dim is %d; for %s '%s' this build has %s, nearest %d", head_dim, argument,
+                   name, head_dims.text, nearest);
+}
+
+tq_status tq_format_find(const char *name, int head_dim, tq_format_info *out) {
+    const tq_format_spec *spec;
+    if (!name || !out)
+        return tq_fail(TQ_ERR_ARGUMENT, "tq_format_find: %s is NULL", name ? "out" : "name");
+    tq_status status = tq_format_lookup("format", name, head_dim, &spec);
+    if (!status)
+        describe(spec, out);
+    return status;
+}
+
+tq_status tq_resolve_mode(const char *call, const tq_format_spec *format, tq_scale_mode mode, int *out) {
+    char first[16];
+    tq_scale_mode found = TQ_SCALE_DEFAULT;
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(format->modes, " "), format->modes);
+    if (mode != TQ_SCALE_DEFAULT && !tq_has_word(format->modes, tq_scale_mode_name(mode)))
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: args.mode is %s (%d), which '%s' does not have; legal are: default%s%s",
+                       call, tq_scale_mode_name(mode), (int)mode, format->name, first[0] ? " " : "", format->modes);
+    if (mode == TQ_SCALE_DEFAULT && first[0])
+        tq_scale_mode_parse(first, &found);
+    *out = mode == TQ_SCALE_DEFAULT ? (int)found : (int)mode;
+    return TQ_OK;
+}
+
+/* ---- variants --------------------------------------------------------------------------------------------------- */
+
+int tq_variant_count(void) {
+    int n = 0;
+    for (int r = 0; r < tq_registry_count(); r++)
+        n += tq_registry_at(r)->n_variants;
+    return n;
+}
+
+tq_status tq_variant_at(int index, tq_variant_info *out) {
+    int count = tq_variant_count(), r = 0;
+    if (!out)
+        return tq_fail(TQ_ERR_ARGUMENT, "tq_variant_at: out is NULL");
+    if (index < 0 || index >= count)
+        return tq_fail(TQ_ERR_ARGUMENT, "tq_variant_at: index is %d; legal is 0 to %d", index, count - 1);
+    while (index >= tq_registry_at(r)->n_variants)
+        index -= tq_registry_at(r++)->n_variants;
+    const tq_variant *v = tq_registry_at(r)->variants[index];
+    *out = (tq_variant_info){.name = v->name,
+                             .op = (tq_op)v->op,
+                             .head_dim = (v->k ? v->k : v->v)->head_dim,
+                             .gqa = v->gqa,
+                             .k = v->k ? v->k->name : NULL,
+                             .v = v->v ? v->v->name : NULL,
+                             .layout = v->layout,
+                             .target = v->target,
+                             .key = v->key,
+                             .runs_here = tq_device_has(tq_device_at(0), tq_registry_at(r)->needs)};
+    return TQ_OK;
+}
+
+const tq_variant *tq_variant_find(const char *name, const tq_registry **registry) {
+    for (int r = 0; r < tq_registry_count(); r++)
+        for (int i = 0; i < tq_registry_at(r)->n_variants; i++)
+            if (strcmp(tq_registry_at(r)->variants[i]->name, name) == 0) {
+                if (registry)
+                    *registry = tq_registry_at(r);
+                return tq_registry_at(r)->variants[i];
+            }
+    return NULL;
+}

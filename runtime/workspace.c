@@ -1,0 +1,95 @@
+/* workspace.c: what lies where in the workspace of a decode plan. */
+#include "internal.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+typedef struct header {
+    uint64_t magic, fingerprint;
+} header;
+
+static const uint64_t magic = 0x7471776f726b3031; /* "tqwork01" */
+
+static size_t align_up(size_t n) {
+    return (n + TQ_ALIGN - 1) / TQ_ALIGN * TQ_ALIGN;
+}
+
+static uint64_t fnv1a(uint64_t hash, const void *data, size_t n) {
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3;
+    return hash;
+}
+
+void tq_workspace_layout(tq_plan *plan) {
+    if (plan->op != TQ_OP_DECODE)
+        return;
+    size_t pairs = (size_t)plan->max_batch * (size_t)plan->n_kv_heads, gqa = (size_t)plan->gqa;
+    size_t acc_values = (size_t)plan->variant->impl->v->acc_values;
+    plan->counters_at = align_up(sizeof(header));
+    plan->partials_at = align_up(plan->counters_at + pairs * sizeof(atomic_int));
+    plan->partial_bytes = 2 * align_up(gqa * sizeof(float)) + align_up(gqa * acc_values * sizeof(float));
+    plan->workspace_bytes = plan->partials_at + pairs * (size_t)plan->n_splits * plan->partial_bytes;
+
+    const char *name = plan->variant->name;
+    const int shape[] = {plan->n_kv_heads, plan->max_batch, plan->n_splits, plan->min_split_keys};
+    uint64_t hash = fnv1a(0xcbf29ce484222325, name, strlen(name));
+    hash = fnv1a(hash, &plan->variant->key, sizeof plan->variant->key);
+    plan->fingerprint = fnv1a(hash, shape, sizeof shape);
+}
+
+/* Address and size; common to initialising and launching. */
+static tq_status check_memory(const char *call, const tq_plan *plan, const void *workspace, size_t bytes) {
+    if (!workspace)
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: workspace is NULL; %zu bytes are needed", call, plan->workspace_bytes);
+    if ((uintptr_t)workspace % TQ_ALIGN)
+        return tq_fail(TQ_ERR_WORKSPACE, "%s: workspace is at %p; legal is a multiple of %d", call, workspace,
+                       TQ_ALIGN);
+    if (bytes < plan->workspace_bytes)
+        return tq_fail(TQ_ERR_WORKSPACE, "%s: workspace has %zu bytes; this plan needs %zu", call, bytes,
+                       plan->workspace_bytes);
+    return TQ_OK;
+}
+
+tq_status tq_workspace_init(const tq_plan *plan, void *workspace, size_t bytes) {
+    if (!plan)
+        return tq_fail(TQ_ERR_ARGUMENT, "tq_workspace_init: plan is NULL");
+    if (plan->workspace_bytes == 0)
+        return TQ_OK;
+    tq_status status = check_memory("tq_workspace_init", plan, workspace, bytes);
+    if (status)
+        return status;
+    memset(workspace, 0, plan->partials_at);
+    *(header *)workspace = (header){magic, plan->fingerprint};
+    return TQ_OK;
+}
+
+tq_status tq_workspace_check(const char *call, const tq_plan *plan, const tq_launch *launch) {
+    tq_status status = check_memory(call, plan, launch->workspace, launch->workspace_bytes);
+    if (status)
+        return status;
+    const header *found = launch->workspace;
+    if (found->magic != magic)
+        return tq_fail(TQ_ERR_WORKSPACE, "%s: workspace is not initialised; call tq_workspace_init first", call);
+    if (found->fingerprint != plan->fingerprint)
+        return tq_fail(TQ_ERR_WORKSPACE, "%s: workspace was initialised for another plan; call tq_workspace_init again",
+                       call);
+    return TQ_OK;
+}
+
+tq_partial tq_workspace_partial(const tq_plan *plan, void *workspace, int sequence, int kv_head, int split) {
+    size_t pair = (size_t)sequence * (size_t)plan->n_kv_heads + (size_t)kv_head;
+    size_t heads = align_up((size_t)plan->gqa * sizeof(float));
+    char *base =
+        (char *)workspace + plan->partials_at + (pair * (size_t)plan->n_splits + (size_t)split) * plan->partial_bytes;
+    return (tq_partial){(float *)base, (float *)(base + heads), (float *)(base + 2 * heads)};
+}
+
+int tq_workspace_arrive(const tq_plan *plan, void *workspace, int sequence, int kv_head, int n) {
+    atomic_int *counter = (atomic_int *)((char *)workspace + plan->counters_at) +
+                          (size_t)sequence * (size_t)plan->n_kv_heads + (size_t)kv_head;
+    if (atomic_fetch_add_explicit(counter, 1, memory_order_acq_rel) < n - 1)
+        return 0;
+    atomic_store_explicit(counter, 0, memory_order_relaxed);
+    return 1;
+}

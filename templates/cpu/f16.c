@@ -1,0 +1,106 @@
+/* ${banner} */
+% assert(head_dim % 16 == 0, "head_dim: rows are read in whole vectors")
+/* f16 rows of head_dim ${head_dim}: K.q and P.V in float32, a row converted once for all query heads of the group. */
+#include "rows.h"
+#include "tq_kernel.h"
+#include "vocabulary.h"
+
+enum { HEAD_DIM = ${head_dim}, ROW_BYTES = 2 * HEAD_DIM };
+
+typedef struct query {
+    float factor, q[];
+} query;
+
+TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride, float factor, query *out) {
+    out->factor = factor;
+    for (int h = 0; h < gqa; h++)
+        memcpy(out->q + h * HEAD_DIM, q + (size_t)h * q_head_stride, HEAD_DIM * sizeof *q);
+}
+
+/* Products of `keys` neighbouring rows with all heads. */
+TQV_INLINE void score_rows(const int gqa, const int keys, const query *q, const uint8_t *row, size_t stride, float *scores) {
+    tqv_f32 sum[TQ_MAX_GQA][4], k[4];
+    TQV_UNROLL for (int h = 0; h < gqa; h++)
+        TQV_UNROLL for (int r = 0; r < keys; r++)
+            sum[h][r] = tqv_zero();
+    for (int j = 0; j < HEAD_DIM; j += TQV_LANES) {
+        TQV_UNROLL for (int r = 0; r < keys; r++)
+            k[r] = tqv_from_f16(row + (size_t)r * stride + 2 * j);
+        TQV_UNROLL for (int h = 0; h < gqa; h++)
+            TQV_UNROLL for (int r = 0; r < keys; r++)
+                sum[h][r] = tqv_fma(k[r], tqv_load(q->q + h * HEAD_DIM + j), sum[h][r]);
+    }
+    TQV_UNROLL for (int h = 0; h < gqa; h++)
+        TQV_UNROLL for (int r = 0; r < keys; r++)
+            scores[h * TQ_MAX_TILE + r] = tqv_hsum(sum[h][r]) * q->factor;
+}
+
+TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, float *scores) {
+    const int keys = gqa <= 2 ? 4 : 2; /* enough independent sums to hide the latency of FMA */
+    int i = 0;
+    for (; i + keys <= rows->n; i += keys) {
+        const uint8_t *row = rows->first + (size_t)i * rows->stride;
+        if (rows->prefetch)
+            for (size_t r = 0; r < (size_t)keys; r++)
+                for (size_t at = 0; at < ROW_BYTES; at += 64)
+                    tqv_prefetch((const void *)((uintptr_t)row + (r + rows->prefetch) * rows->stride + at));
+        score_rows(gqa, keys, q, row, rows->stride, scores + i);
+    }
+    for (; i < rows->n; i++)
+        score_rows(gqa, 1, q, rows->first + (size_t)i * rows->stride, rows->stride, scores + i);
+}
+
+/* Adds all rows to `vectors` vectors of values from `first` on. */
+TQV_INLINE void accumulate_values(const int gqa, const int vectors, int first, const tq_rows *rows, const float *weights,
+                                  const float *factor, const float *decay, float *acc) {
+    tqv_f32 sum[TQ_MAX_GQA][4], v[4];
+    TQV_UNROLL for (int h = 0; h < gqa; h++)
+        TQV_UNROLL for (int c = 0; c < vectors; c++)
+            sum[h][c] = tqv_zero();
+    const uint8_t *row = rows->first + 2 * first;
+    for (int i = 0; i < rows->n; i++, row += rows->stride) {
+        if (rows->prefetch && first % 32 == 0)
+            tqv_prefetch((const void *)((uintptr_t)row + rows->prefetch * rows->stride));
+        TQV_UNROLL for (int c = 0; c < vectors; c++)
+            v[c] = tqv_from_f16(row + 2 * c * TQV_LANES);
+        TQV_UNROLL for (int h = 0; h < gqa; h++) {
+            const tqv_f32 w = tqv_set1(weights[h * TQ_MAX_TILE + i]);
+            TQV_UNROLL for (int c = 0; c < vectors; c++)
+                sum[h][c] = tqv_fma(w, v[c], sum[h][c]);
+        }
+    }
+    TQV_UNROLL for (int h = 0; h < gqa; h++)
+        TQV_UNROLL for (int c = 0; c < vectors; c++) {
+            float *to = acc + h * HEAD_DIM + first + c * TQV_LANES;
+            const tqv_f32 old = tqv_mul(tqv_load(to), tqv_set1(decay[h]));
+            tqv_store(to, tqv_fma(sum[h][c], tqv_set1(factor[h]), old));
+        }
+}
+
+TQV_SPECIALISE void accumulate(const int gqa, const tq_rows *rows, const float *weights, const float *factor,
+                               const float *decay, float *acc) {
+    const int vectors = gqa <= 2 ? 4 : gqa <= 5 ? 2 : 1;
+    int first = 0;
+    for (; first + vectors * TQV_LANES <= HEAD_DIM; first += vectors * TQV_LANES)
+        accumulate_values(gqa, vectors, first, rows, weights, factor, decay, acc);
+    for (; first < HEAD_DIM; first += TQV_LANES)
+        accumulate_values(gqa, 1, first, rows, weights, factor, decay, acc);
+}
+
+static void finish(const float *acc, float *out) {
+    memmove(out, acc, HEAD_DIM * sizeof *out);
+}
+
+% for _, g in ipairs(gqas) do
+static void prepare_g${g}(const float *q, size_t q_head_stride, float factor, void *prepared) {
+    prepare(${g}, q, q_head_stride, factor, prepared);
+}
+static void score_g${g}(const void *prepared, const tq_rows *rows, float *scores) {
+    score(${g}, prepared, rows, scores);
+}
+static void accumulate_g${g}(const tq_rows *rows, const void *weights, const float *factor, const float *decay, float *acc) {
+    accumulate(${g}, rows, weights, factor, decay, acc);
+}
+const tq_k_stage ${k_symbol(g)} = {prepare_g${g}, score_g${g}};
+const tq_v_stage ${v_symbol(g)} = {0, 0, NULL, 0.0f, HEAD_DIM, NULL, accumulate_g${g}, finish};
+% end

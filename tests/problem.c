@@ -1,0 +1,162 @@
+/* problem.c: decode problems: data, reference answer, run, judgement. See support.h. */
+#include "support.h"
+
+static void fill_cache(const tq_cache *cache, const tq_format_spec *format, tq_side side, const problem_spec *spec) {
+    const uint8_t *bank = bank_rows(format, side);
+    size_t row_bytes = (size_t)format->row_bytes;
+    for (int s = 0; s < spec->batch; s++)
+        for (int h = 0; h < spec->n_kv_heads; h++)
+            for (int t = 0; t < cache->n_slots; t++) {
+                int row = (spec->first_row + 389 * s + 517 * h + t) % BANK_ROWS;
+                memcpy(tq_cache_row(cache, s, h, t), bank + (size_t)row * row_bytes, row_bytes);
+            }
+}
+
+static buffer floats(size_t n, random_state *r, double scale) {
+    buffer b = buffer_new(n * sizeof(float), 0);
+    for (size_t i = 0; i < n; i++)
+        ((float *)b.data)[i] = (float)(scale * random_normal(r));
+    return b;
+}
+
+/* As many slots as the longest sequence, and one at least. */
+static int slots_of(const problem_spec *spec) {
+    int n = 1;
+    for (int s = 0; s < spec->batch; s++)
+        n = spec->n_kv[s] > n ? spec->n_kv[s] : n;
+    return n;
+}
+
+problem *problem_new(const problem_spec *spec) {
+    int d = spec->k->head_dim, heads = spec->n_kv_heads * spec->gqa, n_slots = slots_of(spec);
+    random_state r = random_stream(77 + (uint64_t)spec->first_row);
+    problem *p = calloc(1, sizeof *p);
+    assert_non_null(p);
+    p->spec = *spec;
+    p->shape = (tq_ref_shape){spec->k, spec->v, spec->n_kv_heads, spec->gqa};
+    p->n_heads = (size_t)spec->batch * (size_t)heads;
+    p->n_out = p->n_heads * (size_t)d;
+    p->k_rows = cache_new(&p->k, spec->batch, spec->n_kv_heads, n_slots, spec->k->row_bytes, spec->interleaved);
+    p->v_rows = cache_new(&p->v, spec->batch, spec->n_kv_heads, n_slots, spec->v->row_bytes, spec->interleaved);
+    fill_cache(&p->k, spec->k, TQ_SIDE_K, spec);
+    fill_cache(&p->v, spec->v, TQ_SIDE_V, spec);
+    p->q = floats(p->n_out, &r, 1.2);
+    p->out = buffer_new(p->n_out * sizeof(float), 0);
+    p->lse = buffer_new(p->n_heads * sizeof(float), 0);
+    p->n_kv = buffer_new((size_t)spec->batch * sizeof(int32_t), 0);
+    for (int s = 0; s < spec->batch; s++)
+        ((int32_t *)p->n_kv.data)[s] = spec->n_kv[s];
+    p->args = (tq_decode_args){.batch = spec->batch,
+                               .q = (const float *)p->q.data,
+                               .q_seq_stride = (size_t)(heads * d),
+                               .q_head_stride = (size_t)d,
+                               .k = &p->k,
+                               .v = &p->v,
+                               .n_kv = (const int32_t *)p->n_kv.data,
+                               .scale = 1 / sqrtf((float)d),
+                               .softcap = spec->softcap,
+                               .window = spec->window,
+                               .out = (float *)p->out.data,
+                               .out_seq_stride = (size_t)(heads * d),
+                               .out_head_stride = (size_t)d,
+                               .lse = (float *)p->lse.data};
+    if (spec->alibi) {
+        p->alibi = buffer_new((size_t)heads * sizeof(float), 0);
+        for (int h = 0; h < heads; h++)
+            ((float *)p->alibi.data)[h] = exp2f(-8.0f * (float)(h + 1) / (float)heads);
+        p->args.alibi = (const float *)p->alibi.data;
+    }
+    if (spec->sink_logits) {
+        p->sink_logits = floats((size_t)heads, &r, 2);
+        p->args.sink_logits = (const float *)p->sink_logits.data;
+    }
+    if (spec->n_sink) {
+        const tq_format_spec *half = spec_of("f16", d);
+        p->sink_k_rows = cache_new(&p->sink_k, spec->batch, spec->n_kv_heads, spec->n_sink, half->row_bytes, 0);
+        p->sink_v_rows = cache_new(&p->sink_v, spec->batch, spec->n_kv_heads, spec->n_sink, half->row_bytes, 0);
+        fill_cache(&p->sink_k, half, TQ_SIDE_K, spec);
+        fill_cache(&p->sink_v, half, TQ_SIDE_V, spec);
+        p->args.n_sink = spec->n_sink;
+        p->args.sink_k = &p->sink_k;
+        p->args.sink_v = &p->sink_v;
+    }
+    p->expected = malloc(2 * (p->n_out + p->n_heads) * sizeof(double));
+    assert_non_null(p->expected);
+    p->bound = p->expected + p->n_out;
+    p->lse_expected = p->bound + p->n_out;
+    p->lse_bound = p->lse_expected + p->n_heads;
+    problem_solve(p);
+    return p;
+}
+
+void problem_free(problem *p) {
+    buffer *all[] = {&p->k_rows, &p->v_rows, &p->sink_k_rows, &p->sink_v_rows, &p->q,
+                     &p->n_kv,   &p->alibi,  &p->sink_logits, &p->out,         &p->lse};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        buffer_free(all[i]);
+    free(p->expected);
+    free(p);
+}
+
+void problem_solve(problem *p) {
+    assert_int_equal(
+        tq_ref_attention(&p->shape, &p->args, p->expected, p->bound, p->lse_expected, p->lse_bound), 0);
+}
+
+typedef struct decode_call {
+    const tq_plan *plan;
+    const tq_decode_args *args;
+    void *workspace;
+} decode_call;
+
+static tq_status decode_share(void *argument, int index, int count) {
+    const decode_call *c = argument;
+    tq_launch launch = {c->workspace, tq_plan_workspace_bytes(c->plan), index, count};
+    return tq_decode(c->plan, c->args, &launch);
+}
+
+void problem_run(problem *p, const tq_variant *variant, int n_splits, int n_threads) {
+    tq_plan *plan = plan_pinned(variant, TQ_SIDE_K, p->spec.n_kv_heads, p->spec.batch, p->k.n_slots, n_splits);
+    size_t bytes = tq_plan_workspace_bytes(plan);
+    void *workspace = aligned_alloc(TQ_ALIGN, (bytes + TQ_ALIGN - 1) / TQ_ALIGN * TQ_ALIGN);
+    assert_non_null(workspace);
+    memset(workspace, 0xff, bytes); /* NaN: nothing may be read before it is written */
+    memset(p->out.data, 0xff, p->out.bytes);
+    memset(p->lse.data, 0xff, p->lse.bytes);
+    assert_int_equal(tq_workspace_init(plan, workspace, bytes), TQ_OK);
+    decode_call c = {plan, &p->args, workspace};
+    if (run_threads(n_threads, decode_share, &c) != TQ_OK)
+        fail_msg("%s: %s", variant->name, tq_error_message());
+    assert_true(buffer_intact(&p->out) && buffer_intact(&p->lse));
+    free(workspace);
+    tq_plan_destroy(plan);
+}
+
+static int judged(const tq_ref_verdict *v, const char *what, const char *which, const double *expected,
+                  const double *bound, const float *found) {
+    if (v->n_non_finite)
+        printf("%s: %zu values of %s are not finite\n", what, v->n_non_finite, which);
+    if (v->n_outside) {
+        size_t i = v->worst_at;
+        printf("%s: %zu values of %s beyond their bound; worst at %zu: %.9g, expected %.9g within %.3g\n", what,
+               v->n_outside, which, i, (double)found[i], expected[i], bound[i]);
+    }
+    return !v->n_non_finite && !v->n_outside;
+}
+
+int problem_judge(const problem *p, const char *what, tq_ref_verdict *total) {
+    const float *out = (const float *)p->out.data, *lse = (const float *)p->lse.data;
+    tq_ref_verdict of_out = {0}, of_lse = {0};
+    tq_ref_judge(p->n_out, out, p->expected, p->bound, &of_out);
+    tq_ref_judge(p->n_heads, lse, p->lse_expected, p->lse_bound, &of_lse);
+    if (total) {
+        total->error += of_out.error;
+        total->power += of_out.power;
+        total->n_outside += of_out.n_outside + of_lse.n_outside;
+        total->n_non_finite += of_out.n_non_finite + of_lse.n_non_finite;
+        total->worst = fmax(total->worst, fmax(of_out.worst, of_lse.worst));
+    }
+    int out_good = judged(&of_out, what, "out", p->expected, p->bound, out);
+    int lse_good = judged(&of_lse, what, "lse", p->lse_expected, p->lse_bound, lse);
+    return out_good && lse_good;
+}

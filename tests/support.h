@@ -1,0 +1,122 @@
+/* support.h: what the tests share: seeded randomness, guarded buffers, threads, and decode problems with their answers. */
+#ifndef TQ_TEST_SUPPORT_H
+#define TQ_TEST_SUPPORT_H
+
+#include "internal.h"
+#include "reference.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+#define assert_near(a, b, tolerance) assert_true(fabs((double)(a) - (double)(b)) <= (tolerance))
+
+/* ---- randomness ------------------------------------------------------------------------------------------------- */
+
+/* $TQ_TEST_SEED, or a fixed number; printed when first asked for. */
+uint64_t test_seed(void);
+
+typedef struct random_state {
+    uint64_t state;
+} random_state;
+
+/* Streams of one seed are independent of each other. */
+random_state random_stream(uint64_t stream);
+uint64_t random_bits(random_state *r);
+double random_uniform(random_state *r); /* [0, 1) */
+double random_normal(random_state *r);
+void random_normals(random_state *r, float *x, int n);
+
+/* Every how manieth variant a test takes: $TQ_TEST_STRIDE, else 1, or `sanitized` under a sanitizer. */
+int test_stride(int sanitized);
+
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
+
+/* Exactly `bytes` bytes that begin `offset` bytes after an aligned address. Under AddressSanitizer the first byte beyond
+ * them traps; otherwise canaries around them show what was written there. */
+typedef struct buffer {
+    uint8_t *data, *memory;
+    size_t bytes;
+} buffer;
+
+buffer buffer_new(size_t bytes, size_t offset);
+int buffer_intact(const buffer *b);
+/* Frees and asserts that the canaries are whole. */
+void buffer_free(buffer *b);
+
+/* Cache rows of n_kv_heads heads and n_slots tokens for each of batch sequences, in an exact buffer whose address is an
+ * odd multiple of 2. Fills in everything of *cache. */
+buffer cache_new(tq_cache *cache, int batch, int n_kv_heads, int n_slots, int row_bytes, int interleaved);
+
+/* ---- variants --------------------------------------------------------------------------------------------------- */
+
+/* The spec of a format as the reference uses it: one pointer for all targets. */
+const tq_format_spec *spec_of(const char *name, int head_dim);
+
+/* Names of the variants of an op that run here, sorted so that implementations of one contract are adjacent; prints how
+ * many do not run here. The caller frees the array. */
+const tq_variant **variants_here(tq_op op, int *count);
+int same_contract(const tq_variant *a, const tq_variant *b);
+
+/* A pinned plan; fails the test if there is none. */
+tq_plan *plan_pinned(const tq_variant *variant, tq_side side, int n_kv_heads, int batch, int max_n_kv, int n_splits);
+
+/* ---- threads ---------------------------------------------------------------------------------------------------- */
+
+/* Calls f(argument, index, count) from count threads at once; returns the worst status. */
+tq_status run_threads(int count, tq_status (*f)(void *argument, int index, int count), void *argument);
+
+/* ---- decode problems -------------------------------------------------------------------------------------------- */
+
+enum { BANK_ROWS = 1024, MAX_BATCH = 8 };
+
+/* Packed rows of realistic vectors: Gaussian with outlier channels and, on K, a common mean. The same vectors for every
+ * format of a head_dim and side. */
+const uint8_t *bank_rows(const tq_format_spec *format, tq_side side);
+
+typedef struct problem_spec {
+    const tq_format_spec *k, *v;
+    int n_kv_heads, gqa, batch;
+    int n_kv[MAX_BATCH];
+    int interleaved;
+    float softcap;
+    int window, alibi, sink_logits, n_sink; /* alibi and sink_logits: use them or not */
+    int first_row;                          /* of the bank */
+} problem_spec;
+
+typedef struct problem {
+    problem_spec spec;
+    tq_ref_shape shape;
+    tq_cache k, v, sink_k, sink_v;
+    tq_decode_args args;
+    buffer k_rows, v_rows, sink_k_rows, sink_v_rows, q, n_kv, alibi, sink_logits, out, lse;
+    size_t n_out, n_heads;
+    double *expected, *bound, *lse_expected, *lse_bound;
+} problem;
+
+problem *problem_new(const problem_spec *spec);
+void problem_free(problem *p);
+/* Runs the reference; again after the caller changed the caches or arguments. */
+void problem_solve(problem *p);
+/* Runs a variant into p->out and p->lse. */
+void problem_run(problem *p, const tq_variant *variant, int n_splits, int n_threads);
+/* Judges p->out and p->lse; 1 if all is within bounds. Prints what is not. */
+int problem_judge(const problem *p, const char *what, tq_ref_verdict *total);
+
+#endif

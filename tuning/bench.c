@@ -1,0 +1,217 @@
+/* bench.c: `tq bench`: time per key and KV head, beside our f16 kernel of the same shape and beside what this machine's
+ * memory and multipliers allow, all measured in one run. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "harness.h"
+#include "machine.h"
+#include "plot.h"
+#include "table.h"
+
+enum { LEAST_ROUNDS = 7, MOST_ROUNDS = 201 };
+
+typedef struct row {
+    const char *variant, *op, *k, *v, *layout, *device, *limit;
+    int head_dim, gqa, n_kv, n_kv_heads, threads, samples;
+    double median_ns, ns_per_key_head, ns_per_value, ratio_f16, bytes_per_key_head;
+    double memory_floor, multiply_floor; /* ns per key and KV head */
+    double read_fraction, mul_fraction, limit_fraction;
+} row;
+
+static const column columns[] = {
+    {"op", "op", COLUMN_TEXT, offsetof(row, op), 0},
+    {"head_dim", "head_dim", COLUMN_INT, offsetof(row, head_dim), 0},
+    {"gqa", "gqa", COLUMN_INT, offsetof(row, gqa), 0},
+    {"k", "k", COLUMN_TEXT, offsetof(row, k), 0},
+    {"v", "v", COLUMN_TEXT, offsetof(row, v), 0},
+    {"layout", NULL, COLUMN_TEXT, offsetof(row, layout), 0},
+    {"n_kv", "n_kv", COLUMN_INT, offsetof(row, n_kv), 0},
+    {"n_kv_heads", NULL, COLUMN_INT, offsetof(row, n_kv_heads), 0},
+    {"threads", NULL, COLUMN_INT, offsetof(row, threads), 0},
+    {"device", NULL, COLUMN_TEXT, offsetof(row, device), 0},
+    {"median_ns", "median ns", COLUMN_REAL, offsetof(row, median_ns), 0},
+    {"ns_per_key_head", "ns/key/head", COLUMN_REAL, offsetof(row, ns_per_key_head), 2},
+    {"ns_per_value", "ns/value", COLUMN_REAL, offsetof(row, ns_per_value), 3},
+    {"ratio_f16", "x f16", COLUMN_REAL, offsetof(row, ratio_f16), 2},
+    {"bytes_per_key_head", "B/key/head", COLUMN_REAL, offsetof(row, bytes_per_key_head), 0},
+    {"read_fraction", "of read", COLUMN_REAL, offsetof(row, read_fraction), 2},
+    {"mul_fraction", "of mul", COLUMN_REAL, offsetof(row, mul_fraction), 2},
+    {"limit", "limit", COLUMN_TEXT, offsetof(row, limit), 0},
+    {"limit_fraction", "of limit", COLUMN_REAL, offsetof(row, limit_fraction), 2},
+    {"samples", NULL, COLUMN_INT, offsetof(row, samples), 0},
+    {"variant", "variant", COLUMN_TEXT, offsetof(row, variant), 0},
+};
+
+typedef struct bench {
+    harness_options harness;
+    double seconds; /* per kernel */
+    machine_limits limits;
+    row *rows;
+    int n_rows;
+} bench;
+
+/* Least time per key and KV head for the multiply-adds of one side: f16 in f32, all others in int16. */
+static double multiply_floor(const machine_limits *limits, const contract *c, const char *format) {
+    tq_format_info info;
+    if (c->op != TQ_OP_DECODE)
+        return NAN; /* the transform and the search of an encoder are not a fixed number of multiplies */
+    cli_check(tq_format_find(format, c->head_dim, &info));
+    return 1e9 * c->head_dim * c->gqa / (info.bits == 16 ? limits->float_madds : limits->int16_madds);
+}
+
+static row measured_row(const bench *b, const harness *h, int contestant, const contract *c, int yardstick,
+                        int rounds) {
+    const double *ns = harness_samples(h, contestant), *f16_ns = harness_samples(h, yardstick);
+    double *ratios = cli_alloc((size_t)rounds, sizeof *ratios);
+    for (int i = 0; i < rounds; i++)
+        ratios[i] = f16_ns[i] / ns[i];
+    double median = stats_median(ns, rounds), keys = (double)harness_tokens(h, contestant) * b->harness.n_kv_heads;
+    row r = {.variant = cli_format("%s", harness_variant(h, contestant)),
+             .op = tq_op_name(c->op),
+             .k = c->k,
+             .v = c->v,
+             .layout = c->layout,
+             .device = tq_device_name(b->harness.device),
+             .head_dim = c->head_dim,
+             .gqa = c->gqa,
+             .n_kv = harness_tokens(h, contestant),
+             .n_kv_heads = b->harness.n_kv_heads,
+             .threads = pool_threads(b->harness.pool),
+             .samples = rounds,
+             .median_ns = median,
+             .ns_per_key_head = median / keys,
+             .ns_per_value = c->op == TQ_OP_DECODE ? NAN : median / keys / c->head_dim,
+             .ratio_f16 = stats_median(ratios, rounds),
+             .bytes_per_key_head = harness_cache_bytes(h, contestant) / keys};
+    free(ratios);
+    /* An append writes the cache and reads values that were just computed: neither limit says much about it. */
+    r.memory_floor = c->op == TQ_OP_APPEND ? NAN : 1e9 * r.bytes_per_key_head / b->limits.read_bytes;
+    r.multiply_floor = multiply_floor(&b->limits, c, c->k) + multiply_floor(&b->limits, c, c->v);
+    r.read_fraction = r.memory_floor / r.ns_per_key_head;
+    r.mul_fraction = r.multiply_floor / r.ns_per_key_head;
+    r.limit_fraction = fmax(r.read_fraction, r.mul_fraction);
+    r.limit = isnan(r.limit_fraction) ? NULL : r.limit_fraction == r.read_fraction ? "memory" : "multiply";
+    return r;
+}
+
+/* Contracts of one shape run against each other; f16 joins them if it was not asked for, and then comes last. */
+static void bench_shape(bench *b, const contract *contracts, int n) {
+    harness *h = harness_create(&b->harness);
+    contract f16 = contracts[0];
+    f16.k = f16.k ? "f16" : NULL;
+    f16.v = f16.v ? "f16" : NULL;
+    int yardstick = n;
+    for (int i = 0; i < n; i++) {
+        fprintf(stderr, "%s%s", i ? ", " : "bench: ", contract_text(&contracts[i]));
+        harness_add(h, &contracts[i], NULL);
+        yardstick = contract_equal(&contracts[i], &f16) ? i : yardstick;
+    }
+    fputc('\n', stderr);
+    int total = yardstick == n ? n + 1 : n;
+    if (total > n)
+        harness_add(h, &f16, NULL);
+    int rounds = harness_run(h, b->seconds * total, LEAST_ROUNDS, MOST_ROUNDS);
+    b->rows = realloc(b->rows, (size_t)(b->n_rows + total) * sizeof *b->rows);
+    if (!b->rows)
+        cli_fail("out of memory: %d rows", b->n_rows + total);
+    for (int i = 0; i < total; i++)
+        b->rows[b->n_rows++] = measured_row(b, h, i, i < n ? &contracts[i] : &f16, yardstick, rounds);
+    harness_destroy(h);
+}
+
+static bool same_shape(const contract *a, const contract *b) {
+    return a->head_dim == b->head_dim && a->gqa == b->gqa && a->side == b->side;
+}
+
+static void draw(const bench *b, const char *file) {
+    plot_bar *bars = cli_alloc((size_t)b->n_rows, sizeof *bars);
+    for (int i = 0; i < b->n_rows; i++) {
+        const row *r = &b->rows[i];
+        char gqa[16] = "";
+        if (r->gqa)
+            snprintf(gqa, sizeof gqa, " g%d", r->gqa);
+        bars[i] = (plot_bar){
+            cli_format("%s%s%s d%d%s", r->k ? r->k : "", r->k && r->v ? "/" : "", r->v ? r->v : "", r->head_dim, gqa),
+            r->ns_per_key_head, r->memory_floor, r->multiply_floor};
+    }
+    char *title = cli_format("%s, %d keys, %d KV heads, %d thread%s, cold caches: %s", b->rows[0].op, b->rows[0].n_kv,
+                             b->rows[0].n_kv_heads, b->rows[0].threads, b->rows[0].threads == 1 ? "" : "s",
+                             tq_device_model(b->harness.device));
+    plot_bars(file, title, "ns per key and KV head", bars, b->n_rows);
+    free(title);
+    for (int i = 0; i < b->n_rows; i++)
+        free((char *)bars[i].label);
+    free(bars);
+}
+
+static void print_rows(const bench *b, table_style style) {
+    const table t = {columns, CLI_COUNT(columns), b->rows, b->n_rows, sizeof *b->rows};
+    double read = b->limits.read_bytes * 1e-9, floats = b->limits.float_madds * 1e-9,
+           ints = b->limits.int16_madds * 1e-9;
+    if (style == TABLE_PLAIN) {
+        printf("This machine, %d thread%s: read %.1f GB/s, f32 %.0f G multiply-adds/s, int16 %.0f G multiply-adds/s\n",
+               pool_threads(b->harness.pool), pool_threads(b->harness.pool) == 1 ? "" : "s", read, floats, ints);
+    }
+    cJSON *context = cJSON_CreateObject(), *limits = cJSON_AddObjectToObject(context, "limits");
+    json_real(limits, "read_gb_per_s", read);
+    json_real(limits, "f32_gmadd_per_s", floats);
+    json_real(limits, "int16_gmadd_per_s", ints);
+    cJSON_AddNumberToObject(context, "seed", (double)b->harness.seed);
+    table_print(&t, style, context, stdout);
+}
+
+int command_bench(int argc, char **argv) {
+    contract_axes axes = CONTRACT_AXES_INIT;
+    axes.head_dims = cli_one_int(128);
+    axes.gqas = cli_one_int(4);
+    int n_kv = 16384, n_kv_heads = 8, threads = 1, seed = 1;
+    double budget = 0.5;
+    bool json = false, csv = false;
+    const char *plot = NULL;
+    const cli_option options[] = {
+        CONTRACT_OPTIONS(axes),
+        {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV, "keys (16384); append and dequantise take 256 at a time"},
+        {"kv-heads", "N", CLI_INT, &n_kv_heads, 1, HARNESS_MAX_KV_HEADS, "KV heads (8)"},
+        {"threads", "N", CLI_INT, &threads, 1, POOL_MAX_THREADS, "threads that launch (1)"},
+        {"budget", "SECONDS", CLI_REAL, &budget, 0.001, 1e6, "timing for each kernel (0.5)"},
+        {"seed", "N", CLI_INT, &seed, 0, 1 << 30, "of the data and of the order (1)"},
+        {"plot", "FILE", CLI_TEXT, &plot, 0, 0, "bars and their floors, as SVG"},
+        {"json", NULL, CLI_FLAG, &json, 0, 0, "print JSON"},
+        {"csv", NULL, CLI_FLAG, &csv, 0, 0, "print CSV"},
+    };
+    const cli_command command = {
+        "bench",
+        "",
+        0,
+        "Times kernels on cold caches beside f16 of the same shape, which always runs along, and measures read\n"
+        "bandwidth and multiply rate in the same run. Default: head_dim 128, gqa 4, every format with itself.\n"
+        "x f16: how many times faster than f16. of read, of mul: fraction of what memory and multipliers allow.",
+        CLI_COUNT(options),
+        options};
+    cli_parse(&command, argc, argv, NULL);
+    table_style style = table_style_of(json, csv);
+    contract *contracts;
+    int n = contract_list(&axes, &contracts);
+    plot_check(plot);
+    pool *p = pool_create(threads);
+    bench b = {.harness = {contract_device(&axes), p, n_kv, n_kv_heads, (uint64_t)seed, NULL}, .seconds = budget};
+    fprintf(stderr, "measuring this machine\n");
+    b.limits = machine_measure(p);
+    for (int i = 0, end; i < n; i = end) {
+        for (end = i; end < n && same_shape(&contracts[i], &contracts[end]); end++) {
+        }
+        bench_shape(&b, contracts + i, end - i);
+    }
+    print_rows(&b, style);
+    if (plot)
+        draw(&b, plot);
+    for (int i = 0; i < b.n_rows; i++)
+        free((char *)b.rows[i].variant);
+    free(b.rows);
+    free(contracts);
+    pool_destroy(p);
+    return 0;
+}

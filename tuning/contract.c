@@ -1,0 +1,197 @@
+#include "contract.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool same_name(const char *a, const char *b) {
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+bool contract_equal(const contract *a, const contract *b) {
+    return a->op == b->op && a->side == b->side && a->head_dim == b->head_dim && a->gqa == b->gqa &&
+           same_name(a->k, b->k) && same_name(a->v, b->v) && same_name(a->layout, b->layout);
+}
+
+contract contract_of(const tq_variant_info *v) {
+    return (contract){v->op, v->k ? TQ_SIDE_K : TQ_SIDE_V, v->head_dim, v->gqa, v->k, v->v, v->layout};
+}
+
+bool contract_candidate(const contract *c, int *index, tq_variant_info *out) {
+    for (; *index < tq_variant_count(); ++*index) {
+        cli_check(tq_variant_at(*index, out));
+        contract found = contract_of(out);
+        if (out->runs_here && contract_equal(&found, c))
+            return true;
+    }
+    return false;
+}
+
+const char *contract_text(const contract *c) {
+    static char text[160];
+    char gqa[24] = "";
+    if (c->gqa)
+        snprintf(gqa, sizeof gqa, " gqa %d", c->gqa);
+    snprintf(text, sizeof text, "%s head_dim %d%s %s%s%s", tq_op_name(c->op), c->head_dim, gqa, c->k ? c->k : "",
+             c->k && c->v ? "/"
+             : c->v       ? "V "
+                          : "",
+             c->v ? c->v : "");
+    return text;
+}
+
+const tq_device *contract_device(const contract_axes *axes) {
+    const tq_device *device;
+    cli_check(tq_device_find(axes->device, &device));
+    return device;
+}
+
+tq_plan_desc contract_plan(const contract *c, int n_kv_heads, int max_n_kv, int threads) {
+    tq_plan_desc desc = TQ_PLAN_DESC_INIT;
+    desc.op = c->op;
+    desc.side = c->side;
+    desc.head_dim = c->head_dim;
+    desc.n_kv_heads = n_kv_heads;
+    desc.gqa = c->gqa ? c->gqa : 1;
+    desc.k_format = c->k;
+    desc.v_format = c->v;
+    desc.layout = c->layout;
+    desc.max_n_kv = max_n_kv;
+    desc.n_threads = threads;
+    return desc;
+}
+
+/* ---- what the build holds --------------------------------------------------------------------------------------- */
+
+static void add_int(int_list *list, int value) {
+    for (int i = 0; i < list->n; i++)
+        if (list->at[i] == value)
+            return;
+    if (list->n < CLI_MAX_LIST)
+        list->at[list->n++] = value;
+}
+
+static void add_name(name_list *list, const char *value) {
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->at[i], value) == 0)
+            return;
+    if (list->n < CLI_MAX_LIST)
+        list->at[list->n++] = value;
+}
+
+typedef struct build_axes {
+    int_list head_dims, gqas;
+    name_list k, v, layouts;
+} build_axes;
+
+static build_axes build_axes_of(tq_op op) {
+    build_axes b = {0};
+    tq_variant_info v;
+    for (int i = 0; i < tq_variant_count(); i++) {
+        cli_check(tq_variant_at(i, &v));
+        if (v.op == op) {
+            add_int(&b.head_dims, v.head_dim);
+            add_int(&b.gqas, v.gqa);
+            if (v.k)
+                add_name(&b.k, v.k);
+            if (v.v)
+                add_name(&b.v, v.v);
+            add_name(&b.layouts, v.layout);
+        }
+    }
+    return b;
+}
+
+static int_list choose_ints(const char *option, const int_list *asked, const int_list *legal) {
+    char text[256] = "";
+    for (int i = 0; i < legal->n && strlen(text) < sizeof text - 16; i++)
+        snprintf(text + strlen(text), 16, "%s%d", i ? ", " : "", legal->at[i]);
+    for (int i = 0; i < asked->n; i++) {
+        int_list check = *legal;
+        add_int(&check, asked->at[i]);
+        if (check.n > legal->n)
+            cli_fail("--%s %d: not in this build, which has %s", option, asked->at[i], text);
+    }
+    return asked->n ? *asked : *legal;
+}
+
+static name_list choose_names(const char *option, const name_list *asked, const name_list *legal) {
+    char text[512] = "";
+    for (int i = 0; i < legal->n && strlen(text) < sizeof text - 64; i++)
+        snprintf(text + strlen(text), 64, "%s%s", i ? ", " : "", legal->at[i]);
+    for (int i = 0; i < asked->n; i++) {
+        name_list check = *legal;
+        add_name(&check, asked->at[i]);
+        if (check.n > legal->n)
+            cli_fail("--%s %s: not in this build, which has %s", option, asked->at[i], text);
+    }
+    return asked->n ? *asked : *legal;
+}
+
+/* ---- selection -------------------------------------------------------------------------------------------------- */
+
+typedef struct contract_array {
+    contract *at;
+    int n;
+} contract_array;
+
+static void append(contract_array *list, contract c) {
+    list->at = realloc(list->at, (size_t)(list->n + 1) * sizeof *list->at);
+    if (!list->at)
+        cli_fail("out of memory: %d contracts", list->n + 1);
+    list->at[list->n++] = c;
+}
+
+static void append_pairs(contract_array *list, contract base, const contract_axes *axes, const name_list *k,
+                         const name_list *v) {
+    bool combine = axes->k.n && axes->v.n;
+    const name_list *first = axes->v.n && !axes->k.n ? v : k;
+    for (int i = 0; i < first->n; i++) {
+        for (int j = 0; j < (combine ? v->n : 1); j++) {
+            base.k = first->at[i];
+            base.v = combine ? v->at[j] : first->at[i];
+            append(list, base);
+        }
+    }
+}
+
+static void append_sides(contract_array *list, contract base, const contract_axes *axes, const name_list *k,
+                         const name_list *v) {
+    base.gqa = 0;
+    for (int i = 0; i < k->n && (axes->k.n || !axes->v.n); i++) {
+        base.side = TQ_SIDE_K;
+        base.k = k->at[i];
+        append(list, base);
+    }
+    base.k = NULL;
+    for (int i = 0; i < v->n && (axes->v.n || !axes->k.n); i++) {
+        base.side = TQ_SIDE_V;
+        base.v = v->at[i];
+        append(list, base);
+    }
+}
+
+int contract_list(const contract_axes *axes, contract **out) {
+    contract_array list = {NULL, 0};
+    tq_op op;
+    cli_check(tq_op_parse(axes->op, &op));
+    build_axes build = build_axes_of(op);
+    if (!build.head_dims.n)
+        cli_fail("--op %s: this build holds no kernel for it", axes->op);
+    name_list layout = cli_one_name(axes->layout);
+    choose_names("layout", &layout, &build.layouts);
+    int_list head_dims = choose_ints("head-dim", &axes->head_dims, &build.head_dims);
+    int_list gqas = op == TQ_OP_DECODE ? choose_ints("gqa", &axes->gqas, &build.gqas) : cli_one_int(0);
+    name_list k = choose_names("k", &axes->k, &build.k), v = choose_names("v", &axes->v, &build.v);
+    for (int d = 0; d < head_dims.n; d++) {
+        for (int g = 0; g < gqas.n; g++) {
+            contract base = {.op = op, .head_dim = head_dims.at[d], .gqa = gqas.at[g], .layout = axes->layout};
+            if (op == TQ_OP_DECODE)
+                append_pairs(&list, base, axes, &k, &v);
+            else
+                append_sides(&list, base, axes, &k, &v);
+        }
+    }
+    *out = list.at;
+    return list.n;
+}

@@ -1,0 +1,46 @@
+/* harness.h: times contestants against each other on cold caches.
+ *
+ * Every contestant is one plan with its own workspace. Contestants of equal formats share a ring of cache buffers, each
+ * filled with quantised Gaussian data; every launch takes the next buffer, and a ring is so long that more than twice
+ * the last-level cache has gone by before a buffer comes round again. A round runs every contestant once, in random
+ * order. */
+#ifndef TQ_HARNESS_H
+#define TQ_HARNESS_H
+
+#include <signal.h>
+
+#include "contract.h"
+#include "pool.h"
+#include "stats.h"
+
+typedef struct harness harness;
+
+typedef struct harness_options {
+    const tq_device *device;
+    pool *pool;
+    int n_kv, n_kv_heads;
+    uint64_t seed;
+    const volatile sig_atomic_t *stop; /* checked between launches; NULL: never */
+} harness_options;
+
+harness *harness_create(const harness_options *options);
+void harness_destroy(harness *h);
+
+/* Index of the new contestant. pin: a variant name, or NULL for the plan's own choice. */
+int harness_add(harness *h, const contract *c, const char *pin);
+
+/* Builds the rings, warms up, then runs rounds until `seconds` have passed, at least `least` and at most `most`.
+ * Returns the number of rounds that were completed. */
+int harness_run(harness *h, double seconds, int least, int most);
+
+const char *harness_variant(const harness *h, int which);
+/* One per round, in nanoseconds per launch. */
+const double *harness_samples(const harness *h, int which);
+/* Keys per launch: n_kv, except that append and dequantise take a batch of at most 256 tokens. */
+int harness_tokens(const harness *h, int which);
+/* Bytes of quantised cache that one launch reads or writes. */
+double harness_cache_bytes(const harness *h, int which);
+
+enum { HARNESS_MAX_N_KV = 1 << 24, HARNESS_MAX_KV_HEADS = 1024, HARNESS_BATCH_TOKENS = 256 };
+
+#endif

@@ -1,0 +1,22 @@
+/* machine.h: what this machine can do at best, measured, so that a kernel's time can be quoted as a fraction of it. */
+#ifndef TQ_MACHINE_H
+#define TQ_MACHINE_H
+
+#include <stddef.h>
+
+#include "pool.h"
+
+typedef struct machine_limits {
+    double read_bytes;  /* streamed from memory, per second, all threads together */
+    double float_madds; /* f32 multiply-adds per second */
+    double int16_madds; /* int16 products added to int32, per second */
+} machine_limits;
+
+/* Bytes of the last-level cache; 32 MiB where the system does not tell. */
+size_t machine_cache_bytes(void);
+/* Bytes of memory that can be had without swapping. */
+size_t machine_free_bytes(void);
+/* About half a second on all threads of the pool. */
+machine_limits machine_measure(pool *p);
+
+#endif

@@ -1,0 +1,116 @@
+#include "plot.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+static bool gnuplot_installed(void) {
+    const char *path = getenv("PATH");
+    char *copy = cli_format("%s", path ? path : "");
+    bool found = false;
+    for (char *at = copy, *end; *at && !found; at = end) {
+        end = at + strcspn(at, ":");
+        char *program = cli_format("%.*s/gnuplot", (int)(end - at), at);
+        found = access(program, X_OK) == 0;
+        free(program);
+        end += *end == ':';
+    }
+    free(copy);
+    return found;
+}
+
+void plot_check(const char *file) {
+    if (!file)
+        return;
+    size_t n = strlen(file);
+    if (n < 5 || strcmp(file + n - 4, ".svg") != 0)
+        cli_fail("--plot %s: expected a name that ends in .svg", file);
+    cli_check_writable("plot", file);
+    if (!gnuplot_installed())
+        cli_fail("--plot %s: gnuplot draws it and is not installed (Debian: apt-get install gnuplot-nox)", file);
+}
+
+/* gnuplot writes aside; plot_close renames. */
+typedef struct plot {
+    const char *file;
+    char *aside;
+    FILE *script;
+} plot;
+
+static void print_quoted(FILE *script, const char *text) {
+    fputc('"', script);
+    for (; *text; text++) {
+        fputs(strchr("\"\\", *text) ? "\\" : "", script);
+        fputc(*text, script);
+    }
+    fputc('"', script);
+}
+
+static plot plot_open(const char *file, const char *title, int width, int height) {
+    plot p = {file, cli_format("%s.aside-%ld", file, (long)getpid()), popen("gnuplot", "w")};
+    if (!p.script)
+        cli_fail("--plot %s: cannot start gnuplot: %s", file, strerror(errno));
+    fprintf(p.script, "set terminal svg size %d,%d dynamic background 'white' font 'sans-serif,13'\nset output ", width,
+            height);
+    print_quoted(p.script, p.aside);
+    fputs("\nset title ", p.script);
+    print_quoted(p.script, title);
+    fputs(" noenhanced\nset grid lc rgb '#dddddd'\nset border lc rgb '#555555'\n$data << END\n", p.script);
+    return p;
+}
+
+static void plot_close(plot *p) {
+    int status = pclose(p->script);
+    if (status != 0 || rename(p->aside, p->file) != 0) {
+        unlink(p->aside);
+        cli_fail("--plot %s: gnuplot failed (status %d)", p->file, status);
+    }
+    free(p->aside);
+    fprintf(stderr, "plot: %s\n", p->file);
+}
+
+void plot_bars(const char *file, const char *title, const char *value_name, const plot_bar *bars, int n) {
+    if (!file)
+        return;
+    plot p = plot_open(file, title, 200 + 70 * (n < 6 ? 6 : n), 480);
+    for (int i = 0; i < n; i++) {
+        print_quoted(p.script, bars[i].label);
+        fprintf(p.script, " %g %g %g\n", bars[i].value, bars[i].memory_floor, bars[i].multiply_floor);
+    }
+    fputs("END\nset ylabel ", p.script);
+    print_quoted(p.script, value_name);
+    fputs(
+        " noenhanced\nset yrange [0:*]\nset xtics rotate by -35 noenhanced nomirror\nset boxwidth 0.6\n"
+        "set style fill solid 0.85 border\nset key top right\n"
+        "plot $data using 0:2:xtic(1) with boxes lc rgb '#4c78a8' title 'measured', \\\n"
+        "     '' using 0:2:(sprintf('%.1f', $2)) with labels offset 0,0.6 notitle, \\\n"
+        "     '' using ($0-0.36):3:(0.72):(0) with vectors nohead lw 3 lc rgb '#e45756' title 'memory floor', \\\n"
+        "     '' using ($0-0.36):4:(0.72):(0) with vectors nohead lw 3 dt 2 lc rgb '#f2a900' title 'multiply floor'\n",
+        p.script);
+    plot_close(&p);
+}
+
+void plot_points(const char *file, const char *title, const char *x_name, const char *y_name, const plot_point *points,
+                 int n) {
+    if (!file)
+        return;
+    plot p = plot_open(file, title, 900, 600);
+    for (int i = 0; i < n; i++) {
+        fprintf(p.script, "%g %g ", points[i].x, points[i].y);
+        print_quoted(p.script, points[i].label);
+        fputc('\n', p.script);
+    }
+    fputs("END\nset xlabel ", p.script);
+    print_quoted(p.script, x_name);
+    fputs("\nset ylabel ", p.script);
+    print_quoted(p.script, y_name);
+    fputs("\nset logscale y\nset format y '%g'\nset offsets graph 0.05, graph 0.15, 0, 0\nunset key\n"
+          "plot $data using 1:2 with points pt 7 ps 0.7 lc rgb '#4c78a8', \\\n"
+          "     '' using 1:2:3 with labels left offset 0.8,0 font ',9' noenhanced\n",
+          p.script);
+    plot_close(&p);
+}

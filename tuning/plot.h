@@ -1,0 +1,25 @@
+/* plot.h: SVG pictures, drawn by gnuplot. */
+#ifndef TQ_PLOT_H
+#define TQ_PLOT_H
+
+/* Before any long work: fails unless gnuplot is installed and the file can be written. file NULL: nothing to check. */
+void plot_check(const char *file);
+
+typedef struct plot_bar {
+    const char *label;
+    double value, memory_floor, multiply_floor;
+} plot_bar;
+
+/* One bar each, the floors as marks across it. */
+void plot_bars(const char *file, const char *title, const char *value_name, const plot_bar *bars, int n);
+
+typedef struct plot_point {
+    const char *label;
+    double x, y;
+} plot_point;
+
+/* Labelled points, y on a logarithmic axis. */
+void plot_points(const char *file, const char *title, const char *x_name, const char *y_name, const plot_point *points,
+                 int n);
+
+#endif
