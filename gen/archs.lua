@@ -4,6 +4,7 @@
 --   id          the same as part of a C identifier
 --   kind        "cpu"; decides which text is generated around the kernels
 --   cflags      how the files of this arch are compiled
+--   gnu_cflags  the same for gcc only
 --   needs       features that the runtime checks before it runs such a kernel
 --   vocabulary  file under templates/target/ that spells the vector operations
 --   units       32-value units whose V sums share a vector (TQV_UNITS)
@@ -19,6 +20,7 @@ archs.list = {
         kind = "cpu",
         summary = "x86-64 with AVX2, FMA and F16C (Haswell, Zen and later)",
         cflags = { "-O3", "-march=x86-64-v3" },
+        gnu_cflags = { "-fno-tree-ter" }, -- else gcc 12 moves all decoding ahead of all products, and spills
         needs = { "avx2", "fma", "f16c" },
         vocabulary = "x86_64_v3.h",
         units = 2,

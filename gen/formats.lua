@@ -14,22 +14,26 @@ local formats = {}
 -- table   "lloyd": 8-bit image of the Lloyd-Max codebook of the chunk size; "gain": trained table; "identity": the
 --         index is the signed value itself
 -- modes   scale modes of the encoder, the default first
--- search  which gain codes the encoder tries. Signed gains: `around` levels on both sides of
---         slope * max(top / largest centroid, bottom / smallest) + offset, for both signs. Unsigned: the levels nearest to
---         `factors` times the largest value / largest centroid. Fitted on Gaussian blocks: within .5 % of trying all.
+-- search  what the encoder tries, fitted on Gaussian blocks to within 1 % of trying everything. factors: sizes (of a
+--         block's scale, of a gain) that put the largest magnitude at the outermost centroid, times these. Signed gains
+--         have an asymmetric table: `around` levels on both sides of slope * max(top / largest centroid,
+--         bottom / smallest) + offset, for either sign.
 formats.list = {
     { name = "turbo2", bits = 2, scale = "block", block = 32, rotated = true, table = "lloyd",
-        modes = { "searched", "none", "nc" } },
+        modes = { "searched", "none", "nc" },
+        search = { factors = { 0.51, 0.63, 0.72, 0.84 } } },
     { name = "turbo3", bits = 3, scale = "block", block = 32, rotated = true, table = "lloyd",
-        modes = { "searched", "none", "nc" } },
+        modes = { "searched", "none", "nc" },
+        search = { factors = { 0.78, 0.87, 0.93, 1.02 } } },
     { name = "turbo4", bits = 4, scale = "block", block = 32, rotated = true, table = "lloyd",
-        modes = { "searched", "none", "nc" } },
+        modes = { "searched", "none", "nc" },
+        search = { factors = { 0.9, 0.96, 1.02, 1.08 } } },
     { name = "gain2", bits = 2, scale = "chunk", sub = 16, rotated = true, table = "gain", modes = {},
-        search = { slope = 0.5, offset = 20.0, around = 8 } },
+        search = { slope = 0.56, offset = 11.0, around = 2 } },
     { name = "gain3", bits = 3, scale = "chunk", sub = 16, rotated = true, table = "gain", modes = {},
-        search = { slope = 0.81, offset = 5.95, around = 1 } },
+        search = { slope = 0.86, offset = 4.0, around = 1 } },
     { name = "gain4", bits = 4, scale = "chunk", sub = 16, rotated = true, table = "gain", modes = {},
-        search = { factors = { 0.91, 0.97, 1.0, 1.03, 1.06, 1.2, 1.28 } } },
+        search = { factors = { 0.94, 0.97, 1.0, 1.03, 1.06, 1.14, 1.21, 1.3 } } },
     { name = "q8_0", bits = 8, scale = "block", block = 32, rotated = false, table = "identity", modes = {} },
     { name = "f16", bits = 16, rotated = false, modes = {} },
 }

@@ -95,16 +95,33 @@ local function weight_groups(layout, units)
     return sets, of_group
 end
 
-local function largest(values)
-    local most = 0
-    for _, value in ipairs(values) do
-        most = math.max(most, math.abs(value))
+local function map(values, f)
+    local out = {}
+    for i, value in ipairs(values) do
+        out[i] = f(value)
     end
-    return most
+    return out
 end
 
--- The level nearest to each gain size 0..63.
-local function levels_by_size(gains, n)
+local function largest(values)
+    return math.max(table.unpack(map(values, math.abs)))
+end
+
+local function reciprocal(x)
+    return 1 / x
+end
+
+local function is_symmetric(centroids)
+    for k = 1, #centroids do
+        if centroids[k] ~= -centroids[#centroids + 1 - k] then
+            return false
+        end
+    end
+    return true
+end
+
+-- The code nearest to each gain size 0..63.
+local function code_of_size(gains, n)
     local out = {}
     for size = 0, 63 do
         local best = 1
@@ -160,13 +177,12 @@ local function format_env(name, head_dim, arch)
         step = layout.table.step, signed = layout.table.signed or false,
         centroids = layout.table.centroids or false, gains = layout.table.gains or false,
         lookup_table = layout.table.centroids and lookup_table(layout) or false,
-        gain_sizes = layout.table.gains and (function()
-            local sizes = {}
-            for i, gain in ipairs(layout.table.gains) do sizes[i] = math.abs(gain) end
-            return sizes
-        end)() or false,
-        levels_by_size = layout.table.gains and levels_by_size(layout.table.gains, layout.table.signed and 8 or 16) or false,
-        search = format.search or false, modes = SCALE_MODES,
+        gain_sizes = layout.table.gains and map(layout.table.gains, math.abs) or false,
+        code_of_size = layout.table.gains and code_of_size(layout.table.gains, layout.table.signed and 8 or 16) or false,
+        inverse_gains = layout.table.gains and map(layout.table.gains, reciprocal) or false,
+        symmetric = layout.table.centroids and is_symmetric(layout.table.centroids) or false,
+        search = format.search or false,
+        inverse_factors = format.search and format.search.factors and map(format.search.factors, reciprocal) or false, modes = SCALE_MODES,
         -- Bounds of sums of |q| over a block and of |weights| over a tile, rounding included; false: cannot overflow.
         q_sum = layout.block * 32768 > top and top - layout.block or false,
         weight_sum = top - 128,

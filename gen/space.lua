@@ -94,6 +94,8 @@ space.sets = {
     { name = "cpu", doc = "all default values on every CPU arch", axes = { arch = {} } },
     { name = "shipped", doc = "what is committed under generated/: head_dim 64 and 128, equal K and V formats",
       axes = { arch = {}, head_dim = { 64, 128 } }, equal_pairs = true },
+    { name = "sample", doc = "for builds under sanitizers: one head_dim with every irregularity and the usual one",
+      axes = { arch = {}, head_dim = { 80, 128 }, gqa = { 3, 4 } }, equal_pairs = true },
 }
 for _, arch in ipairs(archs.list) do
     if arch.kind == "cpu" then

@@ -21,10 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAMBDA 6.0
+#define LAMBDA        6.0
 #define UNIT_ROUNDOFF 0x1p-24
-#define TILE 128
-#define INTEGER_MAX 32767.0
+#define TILE          128
+#define INTEGER_MAX   32767.0
 
 /* Rows of one KV head, decoded. Rows in f16 meet no integers: their unit values and scales are 0. */
 typedef struct ref_rows {
@@ -42,9 +42,8 @@ typedef struct ref_head {
 
 static double norm(const double *x, int n) {
     double sum = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         sum += x[i] * x[i];
-    }
     return sqrt(sum);
 }
 
@@ -67,9 +66,8 @@ static void decode_unit(const tq_format_spec *format, const uint8_t *row, double
         *scale = fmax(*scale, fabs(codes.scale[i]) * step);
         unit[i] = tq_ref_level(format, &codes, i);
     }
-    for (int c = 0; format->rotated && c < format->n_chunks; c++) {
+    for (int c = 0; format->rotated && c < format->n_chunks; c++)
         tq_ref_transform(&format->chunks[c], unit + format->chunks[c].first_value);
-    }
 }
 
 static void decode_rows(const tq_format_spec *format, tq_side side, const tq_cache *cache, const tq_cache *sinks,
@@ -82,9 +80,8 @@ static void decode_rows(const tq_format_spec *format, tq_side side, const tq_cac
         tq_ref_decode_row(own, side, row, NULL, rows->x + at);
         rows->scale[j] = 0;
         memset(rows->unit + at, 0, (size_t)format->head_dim * sizeof(double));
-        if (own->bits != 16) {
+        if (own->bits != 16)
             decode_unit(own, row, rows->unit + at, &rows->scale[j]);
-        }
     }
 }
 
@@ -104,19 +101,16 @@ static double softmax(ref_head *head, const tq_decode_args *args, const float *q
     int d = head->head_dim;
     double q_norm = 0, step = head->shape->k->bits == 16 ? 0 : q_step(head->shape->k, q);
     double largest = args->sink_logits ? (double)args->sink_logits[query_head] : -INFINITY;
-    for (int i = 0; i < d; i++) {
+    for (int i = 0; i < d; i++)
         q_norm = hypot(q_norm, (double)q[i]);
-    }
     for (int j = head->begin; j < head->n_kv; j++) {
         const double *k = head->k.x + (size_t)j * (size_t)d;
         double z = 0, bias = args->alibi ? (double)args->alibi[query_head] * (j - (head->n_kv - 1)) : 0;
-        for (int i = 0; i < d; i++) {
+        for (int i = 0; i < d; i++)
             z += (double)q[i] * k[i];
-        }
         z *= (double)args->scale;
-        if (args->softcap > 0) {
+        if (args->softcap > 0)
             z = (double)args->softcap * tanh(z / (double)args->softcap);
-        }
         double rounding = (head->k.scale[j] > 0 ? step / sqrt(12) : 0) + 4 * UNIT_ROUNDOFF * q_norm;
         head->p[j] = z + bias;
         head->logit_error[j] = LAMBDA * (double)args->scale * norm(k, d) * rounding +
@@ -124,13 +118,11 @@ static double softmax(ref_head *head, const tq_decode_args *args, const float *q
         largest = fmax(largest, head->p[j]);
     }
     double sum = args->sink_logits ? exp((double)args->sink_logits[query_head] - largest) : 0;
-    for (int j = head->begin; j < head->n_kv; j++) {
+    for (int j = head->begin; j < head->n_kv; j++)
         sum += exp(head->p[j] - largest);
-    }
     double lse = sum > 0 ? largest + log(sum) : -INFINITY;
-    for (int j = head->begin; j < head->n_kv; j++) {
+    for (int j = head->begin; j < head->n_kv; j++)
         head->p[j] = exp(head->p[j] - lse);
-    }
     return lse;
 }
 
@@ -152,16 +144,14 @@ static void weigh(const ref_head *head, double p_sink, double sink_error, double
     double spread = format->rotated ? 1 / sqrt(format->chunks[0].size) : 0;
     memset(out, 0, (size_t)d * sizeof(double));
     for (int j = head->begin; j < head->n_kv; j++) {
-        for (int i = 0; i < d; i++) {
+        for (int i = 0; i < d; i++)
             out[i] += head->p[j] * head->v.x[(size_t)j * (size_t)d + (size_t)i];
-        }
         max_error = fmax(max_error, head->logit_error[j]);
     }
     double logits[TQ_MAX_HEAD_DIM], squares[TQ_MAX_HEAD_DIM] = {0}, lost[TQ_MAX_HEAD_DIM] = {0};
     double sizes[TQ_MAX_HEAD_DIM] = {0};
-    for (int i = 0; i < d; i++) {
+    for (int i = 0; i < d; i++)
         logits[i] = p_sink * expm1(sink_error) * fabs(out[i]);
-    }
     for (int j = head->begin; j < head->n_kv; j++) {
         const double *v = head->v.x + (size_t)j * (size_t)d, *unit = head->v.unit + (size_t)j * (size_t)d;
         double p = head->p[j], grown = p * expm1(head->logit_error[j]);
@@ -189,9 +179,8 @@ static void attend(ref_head *head, const tq_decode_args *args, int s, int query_
     weigh(head, args->sink_logits ? exp(sink - log_sum) : 0, sink_error, out, bound);
     if (lse) {
         double error = sink_error;
-        for (int j = head->begin; j < head->n_kv; j++) {
+        for (int j = head->begin; j < head->n_kv; j++)
             error = fmax(error, head->logit_error[j]);
-        }
         *lse = log_sum;
         *lse_bound = isinf(log_sum) ? 0 : error + 16 * UNIT_ROUNDOFF * (1 + fabs(log_sum));
     }
@@ -200,14 +189,12 @@ static void attend(ref_head *head, const tq_decode_args *args, int s, int query_
 int tq_ref_attention(const tq_ref_shape *shape, const tq_decode_args *args, double *out, double *bound, double *lse,
                      double *lse_bound) {
     int n_max = 1, d = shape->k->head_dim, n_heads = shape->n_kv_heads * shape->gqa;
-    for (int s = 0; s < args->batch; s++) {
+    for (int s = 0; s < args->batch; s++)
         n_max = args->n_kv[s] > n_max ? args->n_kv[s] : n_max;
-    }
     size_t values = (size_t)n_max * (size_t)d;
     double *memory = malloc((4 * values + 4 * (size_t)n_max) * sizeof(double));
-    if (!memory) {
+    if (!memory)
         return -1;
-    }
     double *scales = memory + 4 * values;
     ref_head head = {.shape = shape,
                      .head_dim = d,

@@ -8,22 +8,19 @@
 double tq_ref_half_to_double(uint16_t half) {
     int exponent = half >> 10 & 31, mantissa = half & 1023;
     double sign = half >> 15 ? -1.0 : 1.0;
-    if (exponent == 31) {
+    if (exponent == 31)
         return mantissa ? NAN : sign * INFINITY;
-    }
     return sign * (exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24));
 }
 
 uint16_t tq_ref_half_from_double(double x) {
     uint16_t sign = signbit(x) ? 0x8000 : 0;
     double a = fabs(x);
-    if (a >= 65504.0) {
+    if (a >= 65504.0)
         return sign | 0x7bff;
-    }
     int exponent = -14; /* of the subnormals and the first normal binade */
-    if (a >= 0x1p-14) {
+    if (a >= 0x1p-14)
         exponent = ilogb(a);
-    }
     /* Units of the last place; 1024 and above are normal, and a carry into the next binade lands where it should. */
     int units = (int)nearbyint(ldexp(a, 10 - exponent));
     return (uint16_t)(sign | (units + ((exponent + 14) << 10)));
@@ -42,12 +39,10 @@ void tq_ref_transform(const tq_chunk *chunk, double *y) {
     }
     for (int j = 0; odd > 1 && j < pow2; j++) { /* R = I - (2/odd) J */
         double sum = 0;
-        for (int a = 0; a < odd; a++) {
+        for (int a = 0; a < odd; a++)
             sum += y[a * pow2 + j];
-        }
-        for (int a = 0; a < odd; a++) {
+        for (int a = 0; a < odd; a++)
             y[a * pow2 + j] -= 2.0 / odd * sum;
-        }
     }
 }
 
@@ -68,9 +63,8 @@ static int bit_position(int bits, int n, int v, int bit) {
         slot = rest * (2 - bit) + group - n_slots;
         shift = 3;
     }
-    if (n == 16 && slot == 2) { /* the half word: values 0, 1 in low nibbles, 2, 3 in high ones */
+    if (n == 16 && slot == 2) /* the half word: values 0, 1 in low nibbles, 2, 3 in high ones */
         return 8 * (4 + y % 2) + 4 * (y / 2) + shift;
-    }
     return 8 * (4 * (slot / 2) + y) + 4 * (slot % 2) + shift;
 }
 
@@ -126,15 +120,13 @@ void tq_ref_pack(const tq_format_spec *format, const tq_ref_codes *codes, uint8_
         uint16_t scale = tq_ref_half_from_double(codes->scale[first]);
         row[0] = scale & 255;
         row[1] = scale >> 8;
-        for (int sub = 0; format->sub && sub < format->block / format->sub; sub++) {
+        for (int sub = 0; format->sub && sub < format->block / format->sub; sub++)
             row[2 + sub / 2] |= (uint8_t)(codes->gain[first + sub * format->sub] << 4 * (sub % 2));
-        }
         row += header_bytes(format);
         for (int v = 0; v < format->block;) {
             int n = unit_size(format, v);
-            for (int i = 0; i < n; i++) {
+            for (int i = 0; i < n; i++)
                 put_index(format->bits, n, row, i, codes->index[first + v + i]);
-            }
             v += n;
             row += n * format->bits / 8;
         }
@@ -148,9 +140,8 @@ int tq_ref_level(const tq_format_spec *format, const tq_ref_codes *codes, int i)
 
 const tq_chunk *tq_ref_chunk_of(const tq_format_spec *format, int i) {
     const tq_chunk *chunk = format->chunks;
-    while (i >= chunk->first_value + chunk->size) {
+    while (i >= chunk->first_value + chunk->size)
         chunk++;
-    }
     return chunk;
 }
 
@@ -158,23 +149,19 @@ const tq_chunk *tq_ref_chunk_of(const tq_format_spec *format, int i) {
 
 static void apply_signs(const tq_format_spec *format, tq_side side, double *x) {
     const uint32_t *signs = side == TQ_SIDE_K ? format->k_signs : format->v_signs;
-    for (int i = 0; i < format->head_dim; i++) {
-        if (signs[i / 32] >> i % 32 & 1) {
+    for (int i = 0; i < format->head_dim; i++)
+        if (signs[i / 32] >> i % 32 & 1)
             x[i] = -x[i];
-        }
-    }
 }
 
 static void apply_transform(const tq_format_spec *format, double *y) {
-    for (int c = 0; c < format->n_chunks; c++) {
+    for (int c = 0; c < format->n_chunks; c++)
         tq_ref_transform(&format->chunks[c], y + format->chunks[c].first_value);
-    }
 }
 
 void tq_ref_rotate(const tq_format_spec *format, tq_side side, const float *x, const float *mean, double *y) {
-    for (int i = 0; i < format->head_dim; i++) {
+    for (int i = 0; i < format->head_dim; i++)
         y[i] = (double)x[i] - (mean ? (double)mean[i] : 0.0);
-    }
     if (format->rotated) {
         apply_signs(format, side, y);
         apply_transform(format, y);
@@ -183,9 +170,8 @@ void tq_ref_rotate(const tq_format_spec *format, tq_side side, const float *x, c
 
 void tq_ref_decode_row(const tq_format_spec *format, tq_side side, const uint8_t *row, const float *mean, double *x) {
     if (format->bits == 16) {
-        for (int i = 0; i < format->head_dim; i++) {
+        for (int i = 0; i < format->head_dim; i++)
             x[i] = tq_ref_half_to_double((uint16_t)(row[2 * i] | row[2 * i + 1] << 8));
-        }
     } else {
         tq_ref_codes codes;
         tq_ref_unpack(format, row, &codes);
@@ -198,9 +184,8 @@ void tq_ref_decode_row(const tq_format_spec *format, tq_side side, const uint8_t
         apply_transform(format, x);
         apply_signs(format, side, x);
     }
-    for (int i = 0; mean && i < format->head_dim; i++) {
+    for (int i = 0; mean && i < format->head_dim; i++)
         x[i] += (double)mean[i];
-    }
 }
 
 /* ---- encoder ---------------------------------------------------------------------------------------------------- */
@@ -211,18 +196,16 @@ static int nearest(const tq_format_spec *format, double y, double factor) {
     int index = 0;
     for (int i = 1; i < 1 << format->bits && factor != 0; i++) {
         double boundary = 0.5 * (format->centroids[i - 1] + format->centroids[i]);
-        if (y / factor >= boundary) {
+        if (y / factor >= boundary)
             index = i;
-        }
     }
     return index;
 }
 
 static double root_sum_squares(const double *y, int n) {
     double sum = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         sum += y[i] * y[i];
-    }
     return sqrt(sum);
 }
 
@@ -260,11 +243,22 @@ static void encode_chunk(const tq_format_spec *format, int c, const double *y, t
             square += level * level;
         }
     }
-    for (int block = first; format->sub && block < end; block += format->block) {
+    for (int block = first; format->sub && block < end; block += format->block)
         encode_gains(format, y, unit, codes, block);
-    }
-    for (int i = first; mode == TQ_SCALE_NC && i < end; i++) {
+    for (int i = first; mode == TQ_SCALE_NC && !format->sub && i < end; i++)
         codes->scale[i] = norm / sqrt(square);
+}
+
+/* The largest magnitude of a block becomes 127. */
+static void encode_bytes(const tq_format_spec *format, const double *y, tq_ref_codes *codes) {
+    for (int first = 0; first < format->head_dim; first += format->block) {
+        double largest = 0;
+        for (int i = first; i < first + format->block; i++)
+            largest = fmax(largest, fabs(y[i]));
+        for (int i = first; i < first + format->block; i++) {
+            codes->scale[i] = largest / 127;
+            codes->index[i] = largest > 0 ? (int)floor(y[i] / (largest / 127) + 0.5) : 0;
+        }
     }
 }
 
@@ -281,31 +275,18 @@ void tq_ref_encode_row(const tq_format_spec *format, tq_side side, const float *
         }
         return;
     }
-    if (format->bits == 8) {
-        for (int first = 0; first < format->head_dim; first += format->block) {
-            double largest = 0;
-            for (int i = first; i < first + format->block; i++) {
-                largest = fmax(largest, fabs(y[i]));
-            }
-            for (int i = first; i < first + format->block; i++) {
-                codes.scale[i] = largest / 127;
-                codes.index[i] = largest > 0 ? (int)floor(y[i] / (largest / 127) + 0.5) : 0;
-            }
-        }
-    } else {
-        for (int c = 0; c < format->n_chunks; c++) {
-            encode_chunk(format, c, y, mode, &codes);
-        }
-    }
+    if (format->bits == 8)
+        encode_bytes(format, y, &codes);
+    for (int c = 0; format->bits < 8 && c < format->n_chunks; c++)
+        encode_chunk(format, c, y, mode, &codes);
     tq_ref_pack(format, &codes, row);
 }
 
 void tq_ref_judge(size_t n, const float *found, const double *expected, const double *bound, tq_ref_verdict *verdict) {
     for (size_t i = 0; i < n; i++) {
         double x = (double)found[i];
-        if (isinf(expected[i]) && x == expected[i]) {
+        if (isinf(expected[i]) && x == expected[i])
             continue;
-        }
         if (!isfinite(x) || !isfinite(expected[i])) {
             verdict->n_non_finite++;
             continue;

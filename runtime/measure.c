@@ -8,7 +8,7 @@
 #include <time.h>
 
 enum {
-    CACHE_BYTES = 64 << 20, /* per side: beyond most last-level caches, and quick to fill */
+    CACHE_BYTES = 64 << 20, /* per side, at most */
     APPEND_TOKENS = 256,
     MIN_ROUNDS = 3,
     MAX_ROUNDS = 31,
@@ -63,7 +63,7 @@ static size_t largest_workspace(const tq_plan *plan, tq_plan *trial) {
 static int make_bench(bench *b, const tq_plan *plan) {
     int decode = plan->op == TQ_OP_DECODE;
     int k_bytes = decode ? plan->candidates[0]->k->row_bytes : plan->format->row_bytes;
-    int v_bytes = decode ? plan->candidates[0]->v->row_bytes : k_bytes;
+    int v_bytes = decode ? plan->candidates[0]->v->row_bytes : plan->head_dim * (int)sizeof(float); /* rows of x */
     int most = CACHE_BYTES / plan->n_kv_heads / (k_bytes > v_bytes ? k_bytes : v_bytes);
     int wanted = decode ? plan->max_n_kv : APPEND_TOKENS;
     b->n_kv = wanted < most ? wanted : most;
@@ -76,7 +76,8 @@ static int make_bench(bench *b, const tq_plan *plan) {
     b->workspace = allocate(b->workspace_bytes + 1);
     return b->workspace && make_floats(&b->x, rows * (size_t)plan->head_dim, &seed) &&
            make_floats(&b->out, rows * (size_t)plan->head_dim, &seed) &&
-           make_cache(&b->k, plan, k_bytes, b->n_kv, &seed) && make_cache(&b->v, plan, v_bytes, b->n_kv, &seed);
+           make_cache(&b->k, plan, k_bytes, b->n_kv, &seed) &&
+           (!decode || make_cache(&b->v, plan, v_bytes, b->n_kv, &seed));
 }
 
 static void free_bench(bench *b) {

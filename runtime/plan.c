@@ -38,12 +38,6 @@ static int touches(const tq_plan_desc *desc, tq_side side) {
     return desc->op == TQ_OP_DECODE || desc->side == side;
 }
 
-static tq_status check_format(const char *argument, const char *name, int head_dim, const tq_format_spec **out) {
-    if (!name)
-        return tq_fail(TQ_ERR_ARGUMENT, "%s: %s is NULL; legal are the names that tq_format_at gives", call, argument);
-    return tq_format_lookup(argument, name, head_dim, out);
-}
-
 static tq_status check_layout(const char *layout) {
     tq_list layouts = {""};
     for (int r = 0; r < tq_registry_count(); r++)
@@ -88,47 +82,83 @@ static int find_candidates(const tq_device *device, const tq_plan_desc *desc, co
     return n;
 }
 
-/* What the build lacks, what is nearest, and the command that makes it. */
+/* The command that makes what the build lacks, for the best target that the device runs. */
+static void write_command(const tq_device *device, const tq_plan_desc *desc, char *out, size_t size) {
+    const char *arch = "c", *op = tq_op_name(desc->op);
+    for (int r = tq_registry_count() - 1; r >= 0; r--)
+        if (tq_device_has(device, tq_registry_at(r)->needs))
+            arch = tq_registry_at(r)->target;
+    if (desc->op == TQ_OP_DECODE)
+        snprintf(out, size, "gen/tqgen --arch %s --head-dim %d --k %s --v %s --gqa %d -o DIR", arch, desc->head_dim,
+                 desc->k_format, desc->v_format, desc->gqa);
+    else if (desc->side == TQ_SIDE_K)
+        snprintf(out, size, "gen/tqgen --arch %s --op %s --head-dim %d --k %s -o DIR", arch, op, desc->head_dim,
+                 desc->k_format);
+    else
+        snprintf(out, size, "gen/tqgen --arch %s --op %s --head-dim %d --v %s -o DIR", arch, op, desc->head_dim,
+                 desc->v_format);
+}
+
+/* Names the nearest that there is: the GQA ratios of this pair of formats, else the pairs at this head_dim. */
 static tq_status fail_no_candidate(const tq_device *device, const tq_plan_desc *desc, const char *layout) {
-    const char *arch = NULL;
     tq_list gqas = {""}, pairs = {""};
-    char shape[200], command[280], word[100];
+    char command[280], word[100];
+    write_command(device, desc, command, sizeof command);
+    if (desc->op != TQ_OP_DECODE)
+        return tq_fail(TQ_ERR_UNSUPPORTED,
+                       "%s: this build has no %s kernel for this format that %s runs; make one with: %s", call,
+                       tq_op_name(desc->op), device->name, command);
     for (int r = 0; r < tq_registry_count(); r++) {
         const tq_registry *registry = tq_registry_at(r);
-        if (!tq_device_has(device, registry->needs))
-            continue;
-        arch = arch ? arch : registry->target;
-        for (int i = 0; i < registry->n_variants; i++) {
+        for (int i = 0; i < registry->n_variants && tq_device_has(device, registry->needs); i++) {
             const tq_variant *v = registry->variants[i];
             snprintf(word, sizeof word, "%d", v->gqa);
             if (matches_but_gqa(v, desc, layout))
                 tq_list_add(&gqas, word);
-            if (v->op == TQ_OP_DECODE && desc->op == TQ_OP_DECODE && v->k->head_dim == desc->head_dim) {
+            if (v->op == TQ_OP_DECODE && v->k->head_dim == desc->head_dim) {
                 snprintf(word, sizeof word, "%s/%s", v->k->name, v->v->name);
                 tq_list_add(&pairs, word);
             }
         }
     }
-    arch = arch ? arch : "c";
-    if (desc->op == TQ_OP_DECODE) {
-        snprintf(shape, sizeof shape, "head_dim %d, k '%s', v '%s', gqa %d", desc->head_dim, desc->k_format,
-                 desc->v_format, desc->gqa);
-        snprintf(command, sizeof command, "gen/tqgen --arch %s --head-dim %d --k %s --v %s --gqa %d -o DIR", arch,
-                 desc->head_dim, desc->k_format, desc->v_format, desc->gqa);
-    } else {
-        int k = touches(desc, TQ_SIDE_K);
-        const char *format = k ? desc->k_format : desc->v_format, *side = k ? "k" : "v";
-        snprintf(shape, sizeof shape, "head_dim %d, %s '%s'", desc->head_dim, side, format);
-        snprintf(command, sizeof command, "gen/tqgen --arch %s --op %s --head-dim %d --%s %s -o DIR", arch,
-                 tq_op_name(desc->op), desc->head_dim, side, format);
+    if (gqas.text[0])
+        return tq_fail(TQ_ERR_UNSUPPORTED,
+                       "%s: desc.gqa is %d; for head_dim %d and %s/%s this build has %s; make another with: %s", call,
+                       desc->gqa, desc->head_dim, desc->k_format, desc->v_format, gqas.text, command);
+    return tq_fail(TQ_ERR_UNSUPPORTED,
+                   "%s: formats are %s/%s; for head_dim %d this build has k/v %s; make another with: %s", call,
+                   desc->k_format, desc->v_format, desc->head_dim, pairs.text[0] ? pairs.text : "none", command);
+}
+
+static int is_known(const char *format) {
+    const tq_format_spec *spec;
+    for (int i = 0; (spec = tq_format_spec_at(i)); i++)
+        if (strcmp(spec->name, format) == 0)
+            return 1;
+    return 0;
+}
+
+/* The formats that the op touches. *out: the last of them; of append and dequantise, the only one. */
+static tq_status check_formats(const tq_device *device, const tq_plan_desc *desc, const tq_format_spec **out) {
+    const char *const names[] = {desc->k_format, desc->v_format};
+    static const char *const arguments[] = {"desc.k_format", "desc.v_format"};
+    for (int side = TQ_SIDE_K; side <= TQ_SIDE_V; side++) {
+        if (!touches(desc, (tq_side)side))
+            continue;
+        if (!names[side])
+            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s is NULL; legal are the names that tq_format_at gives", call,
+                           arguments[side]);
+        tq_status status = tq_format_lookup(arguments[side], names[side], desc->head_dim, out);
+        if (!status)
+            continue;
+        char reason[512], command[280];
+        snprintf(reason, sizeof reason, "%s", tq_error_message());
+        if (!is_known(names[side]) || (desc->op == TQ_OP_DECODE && (!names[TQ_SIDE_V] || !is_known(names[TQ_SIDE_V]))))
+            return tq_fail(status, "%s: %s", call, reason);
+        write_command(device, desc, command, sizeof command);
+        return tq_fail(status, "%s: %s; make another with: %s", call, reason, command);
     }
-    char has[sizeof pairs.text + 32] = "";
-    if (desc->op == TQ_OP_DECODE && gqas.text[0])
-        snprintf(has, sizeof has, " (it has gqa %s)", gqas.text);
-    else if (desc->op == TQ_OP_DECODE)
-        snprintf(has, sizeof has, " (at this head_dim it has k/v %s)", pairs.text[0] ? pairs.text : "none");
-    return tq_fail(TQ_ERR_UNSUPPORTED, "%s: this build has no %s kernel for %s that %s runs%s; make one with: %s", call,
-                   tq_op_name(desc->op), shape, device->name, has, command);
+    return TQ_OK;
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------------------ */
@@ -144,25 +174,20 @@ static void set_splits(tq_plan *plan, const tq_plan_desc *desc) {
 }
 
 static tq_status check_desc(const tq_device *device, const tq_plan_desc *desc, const char *layout,
-                            const tq_format_spec **k, const tq_format_spec **v) {
+                            const tq_format_spec **format) {
     tq_status status;
     for (int r = 0; r < tq_registry_count(); r++)
         if (tq_registry_at(r)->abi != TQ_KERNEL_ABI)
             return tq_fail(TQ_ERR_UNSUPPORTED, "%s: registry '%s' has kernel ABI %d; this libtq has %d", call,
                            tq_registry_at(r)->name, tq_registry_at(r)->abi, TQ_KERNEL_ABI);
-    if ((status = check_numbers(desc)))
-        return status;
-    if (touches(desc, TQ_SIDE_K) && (status = check_format("desc.k_format", desc->k_format, desc->head_dim, k)))
-        return status;
-    if (touches(desc, TQ_SIDE_V) && (status = check_format("desc.v_format", desc->v_format, desc->head_dim, v)))
-        return status;
-    if ((status = check_layout(layout)))
+    if ((status = check_numbers(desc)) || (status = check_formats(device, desc, format)) ||
+        (status = check_layout(layout)))
         return status;
     return desc->effort == TQ_EFFORT_PINNED ? tq_check_pin(device, desc->pin) : TQ_OK;
 }
 
 tq_status tq_plan_create(const tq_device *device, const tq_plan_desc *desc, tq_plan **out) {
-    const tq_format_spec *k = NULL, *v = NULL;
+    const tq_format_spec *format = NULL;
     if (!out)
         return tq_fail(TQ_ERR_ARGUMENT, "%s: out is NULL", call);
     *out = NULL;
@@ -174,7 +199,7 @@ tq_status tq_plan_create(const tq_device *device, const tq_plan_desc *desc, tq_p
     if (!device)
         device = tq_device_at(0);
     const char *layout = desc->layout ? desc->layout : "rows";
-    tq_status status = check_desc(device, desc, layout, &k, &v);
+    tq_status status = check_desc(device, desc, layout, &format);
     if (status)
         return status;
     int n = find_candidates(device, desc, layout, NULL);
@@ -185,7 +210,7 @@ tq_status tq_plan_create(const tq_device *device, const tq_plan_desc *desc, tq_p
     if (!plan)
         return tq_fail(TQ_ERR_MEMORY, "%s: out of memory", call);
     plan->device = device;
-    plan->format = touches(desc, TQ_SIDE_K) ? k : v;
+    plan->format = format;
     plan->op = desc->op;
     plan->side = desc->side;
     plan->head_dim = desc->head_dim;

@@ -62,16 +62,16 @@ typedef struct tq_k_stage {
 
 /* V side. Codebook formats take 16-bit weights, one set per stored scale; f16 takes float weights. */
 typedef struct tq_v_stage {
-    int n_scales;               /* stored scales per row; 0: float weights */
-    int n_groups;               /* sets of weights: the units that are accumulated together take theirs from one set */
-    const uint8_t *group_scale; /* [n_groups][TQV_UNITS]: which stored scale weighs each unit */
-    float weight_sum;           /* largest sum of integer weights over a tile that keeps int32 sums exact */
-    int acc_values;             /* floats of one head's running sum: head_dim, rounded up to the stage's own order */
+    int n_scales;              /* stored scales per row; 0: float weights */
+    int n_sets;                /* of weights: units that are accumulated together take theirs from one set */
+    const uint8_t *scale_sets; /* [n_sets][TQV_UNITS]: which stored scale weighs each unit */
+    float weight_sum;          /* largest sum of integer weights over a tile that keeps int32 sums exact */
+    int acc_values;            /* floats of one head's running sum: head_dim, rounded up to the stage's own order */
     /* out[b*TQ_MAX_TILE + i] = stored scale b of row i times its step; 0 behind row n-1, up to a whole vector. */
     void (*scales)(const tq_rows *rows, float *out);
-    /* acc[h*acc_values + j] = acc * decay[h] + weighted sum of the rows, j in the stage's own order. Weights are
-     * int32 [gqa][n_groups][TQ_MAX_TILE/4][2][TQV_UNITS] with factor [gqa][n_groups][TQV_UNITS], or, without scales,
-     * float [gqa][TQ_MAX_TILE] with factor [gqa]. */
+    /* acc[h*acc_values + j] = acc * decay[h] + factor[h] * weighted sum of the rows, j in the stage's own order. Weights
+     * are int32 [gqa][n_sets][TQ_MAX_TILE/4][2][TQV_UNITS], pairs of 16-bit ones, or, without scales, float
+     * [gqa][TQ_MAX_TILE]. */
     void (*accumulate)(const tq_rows *rows, const void *weights, const float *factor, const float *decay, float *acc);
     /* One head: own order and domain back to head_dim natural values; may work in place on acc. */
     void (*finish)(const float *acc, float *out);

@@ -19,6 +19,8 @@ static const char *const columns[] = {"variant", "key",       "n_kv_heads", "n_k
                                       "threads", "median_ns", "spread",     "verified", "max_err"};
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
+static const double max_ns = 1e15, max_spread = 1e6;
+
 typedef struct reader {
     const char *path;
     int line;
@@ -60,8 +62,8 @@ static tq_status parse_row(const reader *at, char *fields[N_COLUMNS], tq_tune_ro
     if ((status = parse_count(at, 2, fields[2], &row->n_kv_heads)) ||
         (status = parse_count(at, 3, fields[3], &row->n_kv)) || (status = parse_count(at, 4, fields[4], &row->batch)) ||
         (status = parse_count(at, 5, fields[5], &row->threads)) ||
-        (status = parse_number(at, 6, fields[6], 0, 1e15, &row->median_ns)) ||
-        (status = parse_number(at, 7, fields[7], 0, 1e6, &row->spread)) ||
+        (status = parse_number(at, 6, fields[6], 0, max_ns, &row->median_ns)) ||
+        (status = parse_number(at, 7, fields[7], 0, max_spread, &row->spread)) ||
         (status = parse_number(at, 9, fields[9], 0, INFINITY, &row->max_err)))
         return status;
     row->verified = strcmp(fields[8], "yes") == 0;
@@ -188,13 +190,28 @@ static int same_measurement(const tq_tune_row *a, const tq_tune_row *b) {
            a->n_kv == b->n_kv && a->batch == b->batch && a->threads == b->threads;
 }
 
+/* What would not be read back must not be written. */
+static tq_status check_row(const tq_tune_row *row) {
+    int counts = row->n_kv_heads > 0 && row->n_kv > 0 && row->batch > 0 && row->threads > 0;
+    int times = row->median_ns >= 0 && row->median_ns <= max_ns && row->spread >= 0 && row->spread <= max_spread;
+    if (strncmp(row->variant, "tq_", 3) == 0 && counts && times && (!row->verified || row->median_ns > 0))
+        return TQ_OK;
+    return tq_fail(TQ_ERR_ARGUMENT,
+                   "tuning row of '%.80s' has n_kv_heads %d, n_kv %d, batch %d, threads %d, median_ns %g, spread %g; "
+                   "counts must be positive, times finite and not negative",
+                   row->variant, row->n_kv_heads, row->n_kv, row->batch, row->threads, row->median_ns, row->spread);
+}
+
 static tq_status merge(tq_tune_file *file, const tq_tune_row *rows, int n_rows) {
     tq_tune_row *all = realloc(file->rows, (size_t)(file->n_rows + n_rows + 1) * sizeof *all);
     if (!all)
         return tq_fail(TQ_ERR_MEMORY, "out of memory for %d tuning rows", file->n_rows + n_rows);
     file->rows = all;
     for (int i = 0; i < n_rows; i++) {
+        tq_status status = check_row(&rows[i]);
         int at = 0;
+        if (status)
+            return status;
         while (at < file->n_rows && !same_measurement(&all[at], &rows[i]))
             at++;
         all[at] = rows[i];

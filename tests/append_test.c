@@ -21,8 +21,15 @@ static tq_status append_rows(const job *j, const float *x, const float *mean, in
     size_t d = (size_t)j->format->head_dim;
     *rows = cache_new(&cache, 1, 1, n, j->format->row_bytes, 0);
     tq_plan *plan = plan_pinned(j->variant, j->side, 1, 1, n, 0);
-    tq_append_args args = {.batch = 1, .n_tokens = n, .x = x, .x_seq_stride = (size_t)n * d, .x_token_stride = d,
-                           .x_head_stride = d, .first_slot = &first_slot, .cache = &cache, .mean = mean,
+    tq_append_args args = {.batch = 1,
+                           .n_tokens = n,
+                           .x = x,
+                           .x_seq_stride = (size_t)n * d,
+                           .x_token_stride = d,
+                           .x_head_stride = d,
+                           .first_slot = &first_slot,
+                           .cache = &cache,
+                           .mean = mean,
                            .mode = j->mode};
     tq_launch launch = {NULL, 0, 0, 1};
     tq_status status = tq_append(plan, &args, &launch);
@@ -100,7 +107,8 @@ static void check_norm_row(const job *j, int row, const double *y, const tq_ref_
 /* Searched: the stored scale is the least-squares one for the stored indices. */
 static void check_searched_row(const job *j, int row, const double *y, const tq_ref_codes *codes) {
     for (int first = 0; first < j->format->head_dim; first += j->format->block) {
-        double product = 0, square = 0, step = (double)j->format->steps[tq_ref_chunk_of(j->format, first) - j->format->chunks];
+        double product = 0, square = 0,
+               step = (double)j->format->steps[tq_ref_chunk_of(j->format, first) - j->format->chunks];
         for (int i = first; i < first + j->format->block; i++) {
             double level = step * tq_ref_level(j->format, codes, i);
             product += y[i] * level;
@@ -111,18 +119,23 @@ static void check_searched_row(const job *j, int row, const double *y, const tq_
     }
 }
 
-/* Gains: each sub-block at most a little worse than the best gain of an exhaustive search. */
+static double chunk_error(const job *j, const tq_chunk *chunk, const double *y, const tq_ref_codes *codes) {
+    double error = 0, step = (double)j->format->steps[chunk - j->format->chunks];
+    for (int i = chunk->first_value; i < chunk->first_value + chunk->size; i++)
+        error += pow(y[i] - codes->scale[i] * step * tq_ref_level(j->format, codes, i), 2);
+    return error;
+}
+
+/* Gains: the scale is the least-squares one, and the chunk not much worse than after an exhaustive search of the gains. */
 static void check_gain_row(const job *j, int row, const double *y, const tq_ref_codes *codes, const uint8_t *best_row) {
     tq_ref_codes best;
+    check_searched_row(j, row, y, codes);
     tq_ref_unpack(j->format, best_row, &best);
-    for (int first = 0; first < j->format->head_dim; first += j->format->sub) {
-        double error = 0, least = 0, step = (double)j->format->steps[tq_ref_chunk_of(j->format, first) - j->format->chunks];
-        for (int i = first; i < first + j->format->sub; i++) {
-            error += pow(y[i] - codes->scale[i] * step * tq_ref_level(j->format, codes, i), 2);
-            least += pow(y[i] - best.scale[i] * step * tq_ref_level(j->format, &best, i), 2);
-        }
-        if (!(error <= 1.25 * least + 1e-3 * pow(codes->scale[first], 2)))
-            wrong(j, "squared error of a sub-block", row, error, least);
+    for (int c = 0; c < j->format->n_chunks; c++) {
+        const tq_chunk *chunk = &j->format->chunks[c];
+        double error = chunk_error(j, chunk, y, codes), least = chunk_error(j, chunk, y, &best);
+        if (!(error <= 1.3 * least))
+            wrong(j, "squared error of a chunk", row, error, least);
     }
 }
 
@@ -232,12 +245,13 @@ static double lloyd_distortion(int chunk, int bits) {
 
 static double expected_rel_mse(const job *j) {
     static const double searched[] = {0.1056, 0.0260, 0.0061}, gain[] = {0.0802, 0.0188, 0.0048};
+    static const double nc_over_none[] = {0.1190 / 0.1160, 0.0339 / 0.0340, 0.00917 / 0.00932};
     double d = lloyd_distortion(j->format->chunks[0].size, j->format->bits);
     if (j->format->sub)
         return gain[j->format->bits - 2];
     if (j->mode == TQ_SCALE_SEARCHED)
         return searched[j->format->bits - 2];
-    return j->mode == TQ_SCALE_NC ? 2 - 2 * sqrt(1 - d) : d;
+    return j->mode == TQ_SCALE_NC ? d * nc_over_none[j->format->bits - 2] : d;
 }
 
 static void check_distortion(const job *j) {
@@ -254,7 +268,9 @@ static void check_distortion(const job *j) {
     distortion found = measure(j, x, rows.data, n);
     double expected = expected_rel_mse(j);
     assert_int_equal(found.n_not_finite, 0);
-    if (!(fabs(found.rel_mse / expected - 1) <= (SANITIZED ? 0.06 : 0.03)))
+    /* A better search may come out lower, though not by much. */
+    double slack = SANITIZED ? 0.06 : 0.03, below = is_searched ? 2 * slack : slack;
+    if (!(found.rel_mse >= expected * (1 - below) && found.rel_mse <= expected * (1 + slack)))
         wrong(j, "relative MSE", n, found.rel_mse, expected);
     if (j->mode == TQ_SCALE_NONE && !(fabs(found.slope - (1 - expected)) <= 0.03 * expected))
         wrong(j, "slope", n, found.slope, 1 - expected);

@@ -25,9 +25,15 @@ static void check_variant(const tq_variant *variant, int use_mean) {
     memcpy(rows.data, bank_rows(format, side), rows.bytes);
     memset(x.data, 0x7f, x.bytes);
     const int32_t first_slot[BATCH] = {FIRST_SLOT, 0};
-    tq_dequantise_args args = {.batch = BATCH, .n_tokens = N_TOKENS, .cache = &cache, .first_slot = first_slot,
-                               .mean = use_mean ? mean : NULL, .x = (float *)x.data, .x_seq_stride = seq_stride,
-                               .x_token_stride = token_stride, .x_head_stride = head_stride};
+    tq_dequantise_args args = {.batch = BATCH,
+                               .n_tokens = N_TOKENS,
+                               .cache = &cache,
+                               .first_slot = first_slot,
+                               .mean = use_mean ? mean : NULL,
+                               .x = (float *)x.data,
+                               .x_seq_stride = seq_stride,
+                               .x_token_stride = token_stride,
+                               .x_head_stride = head_stride};
     tq_launch launch = {NULL, 0, 0, 1};
     tq_plan *plan = plan_pinned(variant, side, HEADS, BATCH, N_SLOTS, 0);
     assert_int_equal(tq_dequantise(plan, &args, &launch), TQ_OK);
@@ -36,12 +42,13 @@ static void check_variant(const tq_variant *variant, int use_mean) {
             for (int h = 0; h < HEADS; h++) {
                 double expected[TQ_MAX_HEAD_DIM];
                 const float *m = use_mean ? mean + h * d : NULL;
-                const float *found = args.x + (size_t)s * seq_stride + (size_t)t * token_stride + (size_t)h * head_stride;
+                const float *found =
+                    args.x + (size_t)s * seq_stride + (size_t)t * token_stride + (size_t)h * head_stride;
                 tq_ref_decode_row(format, side, tq_cache_row(&cache, s, h, first_slot[s] + t), m, expected);
                 for (int i = 0; i < d; i++)
                     if (!(fabs((double)found[i] - expected[i]) <= tolerance(format, expected, m, i)))
-                        fail_msg("%s: sequence %d, token %d, head %d, value %d is %.9g, expected %.9g", variant->name, s,
-                                 t, h, i, (double)found[i], expected[i]);
+                        fail_msg("%s: sequence %d, token %d, head %d, value %d is %.9g, expected %.9g", variant->name,
+                                 s, t, h, i, (double)found[i], expected[i]);
             }
     for (size_t i = 0; i < x.bytes / sizeof(float); i++)
         if (i % head_stride >= (size_t)d) /* between the heads */

@@ -99,8 +99,7 @@ void problem_free(problem *p) {
 }
 
 void problem_solve(problem *p) {
-    assert_int_equal(
-        tq_ref_attention(&p->shape, &p->args, p->expected, p->bound, p->lse_expected, p->lse_bound), 0);
+    assert_int_equal(tq_ref_attention(&p->shape, &p->args, p->expected, p->bound, p->lse_expected, p->lse_bound), 0);
 }
 
 typedef struct decode_call {
@@ -115,8 +114,7 @@ static tq_status decode_share(void *argument, int index, int count) {
     return tq_decode(c->plan, c->args, &launch);
 }
 
-void problem_run(problem *p, const tq_variant *variant, int n_splits, int n_threads) {
-    tq_plan *plan = plan_pinned(variant, TQ_SIDE_K, p->spec.n_kv_heads, p->spec.batch, p->k.n_slots, n_splits);
+void problem_launch(problem *p, const tq_plan *plan, int n_threads) {
     size_t bytes = tq_plan_workspace_bytes(plan);
     void *workspace = aligned_alloc(TQ_ALIGN, (bytes + TQ_ALIGN - 1) / TQ_ALIGN * TQ_ALIGN);
     assert_non_null(workspace);
@@ -126,9 +124,14 @@ void problem_run(problem *p, const tq_variant *variant, int n_splits, int n_thre
     assert_int_equal(tq_workspace_init(plan, workspace, bytes), TQ_OK);
     decode_call c = {plan, &p->args, workspace};
     if (run_threads(n_threads, decode_share, &c) != TQ_OK)
-        fail_msg("%s: %s", variant->name, tq_error_message());
+        fail_msg("%s: %s", tq_plan_variant(plan), tq_error_message());
     assert_true(buffer_intact(&p->out) && buffer_intact(&p->lse));
     free(workspace);
+}
+
+void problem_run(problem *p, const tq_variant *variant, int n_splits, int n_threads) {
+    tq_plan *plan = plan_pinned(variant, TQ_SIDE_K, p->spec.n_kv_heads, p->spec.batch, p->k.n_slots, n_splits);
+    problem_launch(p, plan, n_threads);
     tq_plan_destroy(plan);
 }
 

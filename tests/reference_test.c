@@ -13,11 +13,11 @@ static void test_halves(void **state) {
     assert_true(tq_ref_half_to_double(0x7bff) == 65504.0);
     assert_int_equal(tq_ref_half_from_double(1e9), 0x7bff);
     assert_int_equal(tq_ref_half_from_double(-1e9), 0xfbff);
-    assert_int_equal(tq_ref_half_from_double(1 + 0x1p-11), 0x3c00);       /* a tie, to even */
-    assert_int_equal(tq_ref_half_from_double(1 + 0x3p-11), 0x3c02);       /* a tie, to even */
+    assert_int_equal(tq_ref_half_from_double(1 + 0x1p-11), 0x3c00); /* a tie, to even */
+    assert_int_equal(tq_ref_half_from_double(1 + 0x3p-11), 0x3c02); /* a tie, to even */
     assert_int_equal(tq_ref_half_from_double(1 + 0x1.01p-11), 0x3c01);
-    assert_int_equal(tq_ref_half_from_double(0x1p-25), 0);                /* a tie among subnormals */
-    assert_int_equal(tq_ref_half_from_double(0x1.ffcp-14), 0x0800 - 1);   /* the last of its binade */
+    assert_int_equal(tq_ref_half_from_double(0x1p-25), 0);              /* a tie among subnormals */
+    assert_int_equal(tq_ref_half_from_double(0x1.ffcp-14), 0x0800 - 1); /* the last of its binade */
 }
 
 /* T = R_odd (x) H_pow2 by its entries. */
@@ -116,9 +116,9 @@ static void test_documented_bytes(void **state) {
     memset(row + 2, 0, 32);
     format.bits = 3;
     format.row_bytes = 14;
-    row[2 + 0 + 2] = 0x8 | 0x5;      /* slot 0: group 0 is 5, and bit 2 of group 6 */
-    row[2 + 4 + 2] = 0x80 | 0x30;    /* slot 3: group 3 is 3, and bit 1 of group 7 */
-    row[2 + 8 + 2] = 0x08 | 0x80;    /* slots 4 and 5: bit 0 of groups 6 and 7 */
+    row[2 + 0 + 2] = 0x8 | 0x5;   /* slot 0: group 0 is 5, and bit 2 of group 6 */
+    row[2 + 4 + 2] = 0x80 | 0x30; /* slot 3: group 3 is 3, and bit 1 of group 7 */
+    row[2 + 8 + 2] = 0x08 | 0x80; /* slots 4 and 5: bit 0 of groups 6 and 7 */
     tq_ref_unpack(&format, row, &codes);
     assert_int_equal(codes.index[0 * 4 + 2], 5);
     assert_int_equal(codes.index[3 * 4 + 2], 3);
@@ -139,8 +139,16 @@ static void test_documented_bytes(void **state) {
     static const int8_t centroids[16] = {0}, gains[16] = {0};
     uint8_t gain_row[38] = {0x00, 0x3c, 0x21, 0x43, 0x65, 0x87};
     static const tq_chunk full = {0, 128, 128, 1, 0};
-    tq_format_spec gain2 = {.bits = 2, .head_dim = 128, .block = 128, .sub = 16, .row_bytes = 38, .n_chunks = 1,
-                            .chunks = &full, .steps = &step, .centroids = centroids, .gains = gains};
+    tq_format_spec gain2 = {.bits = 2,
+                            .head_dim = 128,
+                            .block = 128,
+                            .sub = 16,
+                            .row_bytes = 38,
+                            .n_chunks = 1,
+                            .chunks = &full,
+                            .steps = &step,
+                            .centroids = centroids,
+                            .gains = gains};
     tq_ref_unpack(&gain2, gain_row, &codes);
     for (int sub = 0; sub < 8; sub++)
         assert_int_equal(codes.gain[16 * sub + 15], sub + 1);
@@ -183,14 +191,14 @@ static void test_attention(void **state) {
     const tq_format_spec half = {.name = "f16", .head_dim = 16, .bits = 16, .block = 1, .row_bytes = 32};
     uint8_t k[64] = {0}, v[64] = {0};
     float q[16] = {(float)log(3.0)};
-    k[1] = 0x3c; /* key 0: (1, 0, ...) */
-    v[1] = 0x44; /* value 0: (4, 0, ...) */
+    k[1] = 0x3c;  /* key 0: (1, 0, ...) */
+    v[1] = 0x44;  /* value 0: (4, 0, ...) */
     v[33] = 0xc4; /* value 1: (-4, 0, ...) */
     tq_cache kc = {k, sizeof k, 64, 64, 32, 2}, vc = {v, sizeof v, 64, 64, 32, 2};
     int32_t n_kv = 2;
     tq_ref_shape shape = {&half, &half, 1, 1};
-    tq_decode_args args = {.batch = 1, .q = q, .q_seq_stride = 16, .q_head_stride = 16, .k = &kc, .v = &vc,
-                           .n_kv = &n_kv, .scale = 1};
+    tq_decode_args args = {
+        .batch = 1, .q = q, .q_seq_stride = 16, .q_head_stride = 16, .k = &kc, .v = &vc, .n_kv = &n_kv, .scale = 1};
     double out[16], bound[16], lse, lse_bound;
     assert_int_equal(tq_ref_attention(&shape, &args, out, bound, &lse, &lse_bound), 0);
     assert_near(out[0], 0.75 * 4 - 0.25 * 4, 1e-6);
@@ -228,8 +236,9 @@ static void test_judge(void **state) {
 int main(void) {
     test_seed();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves),           cmocka_unit_test(test_transform), cmocka_unit_test(test_packing),
-        cmocka_unit_test(test_documented_bytes), cmocka_unit_test(test_specs),     cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_halves),  cmocka_unit_test(test_transform),
+        cmocka_unit_test(test_packing), cmocka_unit_test(test_documented_bytes),
+        cmocka_unit_test(test_specs),   cmocka_unit_test(test_attention),
         cmocka_unit_test(test_judge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

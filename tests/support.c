@@ -3,6 +3,17 @@
 
 #include <pthread.h>
 
+void check_refused(tq_status found, tq_status expected, const char *word, const char *call, const char *file,
+                   int line) {
+    if (found != expected)
+        print_error("%s: status is '%s', expected '%s'\n", call, tq_status_string(found), tq_status_string(expected));
+    else if (!strstr(tq_error_message(), word))
+        print_error("%s: the message '%s' does not say '%s'\n", call, tq_error_message(), word);
+    else
+        return;
+    _fail(file, line);
+}
+
 /* ---- randomness ------------------------------------------------------------------------------------------------- */
 
 uint64_t test_seed(void) {
@@ -45,10 +56,10 @@ void random_normals(random_state *r, float *x, int n) {
         x[i] = (float)random_normal(r);
 }
 
-int test_stride(int sanitized) {
+int test_stride(int n, int wanted) {
     const char *text = getenv("TQ_TEST_STRIDE");
     int stride = text ? atoi(text) : 0;
-    return stride > 0 ? stride : SANITIZED ? sanitized : 1;
+    return stride > 0 ? stride : n / (SANITIZED ? (wanted + 3) / 4 : wanted) | 1;
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
@@ -114,12 +125,13 @@ static int by_name(const void *a, const void *b) {
 
 const tq_variant **variants_here(tq_op op, int *count) {
     int n_all = tq_variant_count(), elsewhere = 0, n = 0;
+    const char *only = getenv("TQ_TEST_ONLY");
     const tq_variant **list = malloc((size_t)(n_all + 1) * sizeof *list);
     assert_non_null(list);
     for (int i = 0; i < n_all; i++) {
         tq_variant_info info;
         assert_int_equal(tq_variant_at(i, &info), TQ_OK);
-        if (info.op != op)
+        if (info.op != op || (only && !strstr(info.name, only)))
             continue;
         if (info.runs_here)
             list[n++] = tq_variant_find(info.name, NULL);

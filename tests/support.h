@@ -27,6 +27,10 @@
 
 #define assert_near(a, b, tolerance) assert_true(fabs((double)(a) - (double)(b)) <= (tolerance))
 
+/* The call failed as it should, and its sentence names what was wrong. */
+#define assert_refused(call, status, word) check_refused(call, status, word, #call, __FILE__, __LINE__)
+void check_refused(tq_status found, tq_status expected, const char *word, const char *call, const char *file, int line);
+
 /* ---- randomness ------------------------------------------------------------------------------------------------- */
 
 /* $TQ_TEST_SEED, or a fixed number; printed when first asked for. */
@@ -43,8 +47,9 @@ double random_uniform(random_state *r); /* [0, 1) */
 double random_normal(random_state *r);
 void random_normals(random_state *r, float *x, int n);
 
-/* Every how manieth variant a test takes: $TQ_TEST_STRIDE, else 1, or `sanitized` under a sanitizer. */
-int test_stride(int sanitized);
+/* Every how manieth of n cases a test takes: $TQ_TEST_STRIDE, else one that leaves about `wanted` of them (fewer under a
+ * sanitizer) and is odd, so that it meets all formats in turn. */
+int test_stride(int n, int wanted);
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
@@ -69,8 +74,8 @@ buffer cache_new(tq_cache *cache, int batch, int n_kv_heads, int n_slots, int ro
 /* The spec of a format as the reference uses it: one pointer for all targets. */
 const tq_format_spec *spec_of(const char *name, int head_dim);
 
-/* Names of the variants of an op that run here, sorted so that implementations of one contract are adjacent; prints how
- * many do not run here. The caller frees the array. */
+/* The variants of an op that run here (with $TQ_TEST_ONLY in their names, if that is set), sorted so that
+ * implementations of one contract are adjacent; prints how many do not run here. The caller frees the array. */
 const tq_variant **variants_here(tq_op op, int *count);
 int same_contract(const tq_variant *a, const tq_variant *b);
 
@@ -114,7 +119,8 @@ problem *problem_new(const problem_spec *spec);
 void problem_free(problem *p);
 /* Runs the reference; again after the caller changed the caches or arguments. */
 void problem_solve(problem *p);
-/* Runs a variant into p->out and p->lse. */
+/* Runs a plan of this shape, or a variant with a plan made for it, into p->out and p->lse. */
+void problem_launch(problem *p, const tq_plan *plan, int n_threads);
 void problem_run(problem *p, const tq_variant *variant, int n_splits, int n_threads);
 /* Judges p->out and p->lse; 1 if all is within bounds. Prints what is not. */
 int problem_judge(const problem *p, const char *what, tq_ref_verdict *total);

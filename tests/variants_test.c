@@ -2,20 +2,39 @@
  * the lengths where loops and tiles end, with all options, and at one long length. */
 #include "support.h"
 
-enum { LONG_KEYS = 1000, N_CASES = 10 };
+enum { MAX_IMPLEMENTATIONS = 64, MAX_CASES = 16, LONG_KEYS = 1000, HEADS = 2 };
 
-/* Case 8 uses every option, case 9 is long. Layout, splits and the first row vary with the contract. */
-static problem_spec case_spec(const tq_variant *variant, int contract, int which) {
-    static const int lengths[N_CASES] = {0, 1, 63, 64, 65, 127, 128, 129, 150, LONG_KEYS};
+/* Lengths of the cases of a contract: where loops and tiles of its implementations end, then one length for all options
+ * at once, then, for some contracts, a long one. */
+static int case_lengths(const tq_variant **variants, int n, int contract, int *lengths) {
+    int n_cases = 2;
+    lengths[0] = 0;
+    lengths[1] = 1;
+    for (int i = 0; i < n; i++) {
+        int tile = variants[i]->impl->tile, known = 0;
+        for (int c = 2; c < n_cases; c++)
+            known |= lengths[c] == tile;
+        for (int length = tile - 1; !known && length <= tile + 1; length++)
+            lengths[n_cases++] = length;
+        assert_true(n_cases <= MAX_CASES - 2);
+    }
+    lengths[n_cases++] = 150;
+    if (contract % 8 == 0)
+        lengths[n_cases++] = LONG_KEYS;
+    return n_cases;
+}
+
+/* Layout and first row vary with the contract. */
+static problem_spec case_spec(const tq_variant *variant, int contract, int n_kv) {
     problem_spec spec = {.k = spec_of(variant->k->name, variant->k->head_dim),
                          .v = spec_of(variant->v->name, variant->v->head_dim),
-                         .n_kv_heads = which == N_CASES - 1 ? 1 : 2,
+                         .n_kv_heads = HEADS,
                          .gqa = variant->gqa,
                          .batch = 1,
-                         .n_kv = {lengths[which]},
-                         .interleaved = (contract + which) % 2,
-                         .first_row = 31 * contract + 97 * which};
-    if (which == 8) {
+                         .n_kv = {n_kv},
+                         .interleaved = (contract + n_kv) % 2,
+                         .first_row = (31 * contract + 97 * n_kv) % BANK_ROWS};
+    if (n_kv == 150) {
         spec.softcap = 20;
         spec.window = 140;
         spec.alibi = spec.sink_logits = 1;
@@ -24,37 +43,37 @@ static problem_spec case_spec(const tq_variant *variant, int contract, int which
     return spec;
 }
 
-static int runs_case(int contract, int which) {
-    return which < N_CASES - 1 || contract % 8 == 0;
-}
-
 /* All implementations of one contract; returns how many of them are wrong. */
 static int check_contract(const tq_variant **variants, int n, int contract, tq_ref_verdict *total) {
-    int *wrong = calloc((size_t)n, sizeof *wrong), n_wrong = 0;
-    assert_non_null(wrong);
-    for (int which = 0; which < N_CASES; which++) {
-        if (!runs_case(contract, which))
-            continue;
-        problem_spec spec = case_spec(variants[0], contract, which);
+    int lengths[MAX_CASES], wrong[MAX_IMPLEMENTATIONS] = {0}, n_wrong = 0;
+    int n_cases = case_lengths(variants, n, contract, lengths);
+    tq_plan *plans[MAX_IMPLEMENTATIONS];
+    assert_true(n <= MAX_IMPLEMENTATIONS);
+    for (int i = 0; i < n; i++)
+        plans[i] = plan_pinned(variants[i], TQ_SIDE_K, HEADS, 1, LONG_KEYS, 1 + (contract + i) % 3);
+    for (int c = 0; c < n_cases; c++) {
+        problem_spec spec = case_spec(variants[0], contract, lengths[c]);
         problem *p = problem_new(&spec);
         for (int i = 0; i < n; i++) {
             char what[256];
-            snprintf(what, sizeof what, "%s, case %d, n_kv %d", variants[i]->name, which, spec.n_kv[0]);
-            problem_run(p, variants[i], 1 + (contract + i + which) % 3, 1);
+            snprintf(what, sizeof what, "%s, n_kv %d", variants[i]->name, lengths[c]);
+            problem_launch(p, plans[i], 1);
             wrong[i] |= !problem_judge(p, what, total);
         }
         problem_free(p);
     }
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        tq_plan_destroy(plans[i]);
         n_wrong += wrong[i];
-    free(wrong);
+    }
     return n_wrong;
 }
 
 static void test_every_variant(void **state) {
     (void)state;
-    int count, stride = test_stride(23), contract = 0, run = 0, wrong = 0;
+    int count, contract = 0, run = 0, wrong = 0;
     const tq_variant **variants = variants_here(TQ_OP_DECODE, &count);
+    int stride = test_stride(SANITIZED ? count : 1, 800); /* all of them, or about 200 under a sanitizer */
     tq_ref_verdict codebook = {0}, plain = {0};
     for (int first = 0, next; first < count; first = next, contract++) {
         next = first + 1;

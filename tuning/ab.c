@@ -111,10 +111,14 @@ int command_ab(int argc, char **argv) {
     const tq_device *device;
     cli_check(tq_device_find(device_name, &device));
     pool *p = pool_create(threads);
-    harness *h = harness_create(&(harness_options){device, p, n_kv, n_kv_heads, (uint64_t)seed, NULL});
+    harness *h = harness_create(&(harness_options){device, p, n_kv, n_kv_heads, (uint64_t)seed, 0, NULL});
     harness_add(h, &a, pin[0]);
     harness_add(h, &b, pin[1]);
-    int n = samples ? harness_run(h, 0, samples, samples) : harness_run(h, budget, LEAST_SAMPLES, MOST_SAMPLES);
+    if (samples)
+        harness_run(h, 0, samples, samples);
+    else
+        harness_run(h, budget, LEAST_SAMPLES, MOST_SAMPLES);
+    const int n = harness_rounds(h, 0);
     const double *a_ns = harness_samples(h, 0), *b_ns = harness_samples(h, 1);
     double *ratios = cli_alloc((size_t)n, sizeof *ratios);
     for (int i = 0; i < n; i++)

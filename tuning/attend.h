@@ -9,7 +9,7 @@
 typedef struct attend_result {
     double kl;      /* sum over keys of p ln(p / p^), nats, mean over queries */
     double top1;    /* how often the heaviest key stays the same */
-    double out_err; /* sum over queries of |o - o^|^2 / sum of |o|^2 */
+    double out_err; /* |o - o^|^2 / |o|^2 of the output, mean over queries */
 } attend_result;
 
 /* Query head h reads KV head h / (q heads / k heads). k_hat[i], v_hat[i], shaped as k and v: what format i leaves.

@@ -62,14 +62,14 @@ static double multiply_floor(const machine_limits *limits, const contract *c, co
     return 1e9 * c->head_dim * c->gqa / (info.bits == 16 ? limits->float_madds : limits->int16_madds);
 }
 
-static row measured_row(const bench *b, const harness *h, int contestant, const contract *c, int yardstick,
-                        int rounds) {
-    const double *ns = harness_samples(h, contestant), *f16_ns = harness_samples(h, yardstick);
+static row measured_row(const bench *b, const harness *h, int which, const contract *c, int yardstick) {
+    const int rounds = harness_rounds(h, which);
+    const double *ns = harness_samples(h, which), *f16_ns = harness_samples(h, yardstick);
     double *ratios = cli_alloc((size_t)rounds, sizeof *ratios);
     for (int i = 0; i < rounds; i++)
         ratios[i] = f16_ns[i] / ns[i];
-    double median = stats_median(ns, rounds), keys = (double)harness_tokens(h, contestant) * b->harness.n_kv_heads;
-    row r = {.variant = cli_format("%s", harness_variant(h, contestant)),
+    double median = stats_median(ns, rounds), keys = (double)harness_tokens(h, which) * b->harness.n_kv_heads;
+    row r = {.variant = cli_format("%s", harness_variant(h, which)),
              .op = tq_op_name(c->op),
              .k = c->k,
              .v = c->v,
@@ -77,7 +77,7 @@ static row measured_row(const bench *b, const harness *h, int contestant, const 
              .device = tq_device_name(b->harness.device),
              .head_dim = c->head_dim,
              .gqa = c->gqa,
-             .n_kv = harness_tokens(h, contestant),
+             .n_kv = harness_tokens(h, which),
              .n_kv_heads = b->harness.n_kv_heads,
              .threads = pool_threads(b->harness.pool),
              .samples = rounds,
@@ -85,7 +85,7 @@ static row measured_row(const bench *b, const harness *h, int contestant, const 
              .ns_per_key_head = median / keys,
              .ns_per_value = c->op == TQ_OP_DECODE ? NAN : median / keys / c->head_dim,
              .ratio_f16 = stats_median(ratios, rounds),
-             .bytes_per_key_head = harness_cache_bytes(h, contestant) / keys};
+             .bytes_per_key_head = harness_cache_bytes(h, which) / keys};
     free(ratios);
     /* An append writes the cache and reads values that were just computed: neither limit says much about it. */
     r.memory_floor = c->op == TQ_OP_APPEND ? NAN : 1e9 * r.bytes_per_key_head / b->limits.read_bytes;
@@ -105,20 +105,19 @@ static void bench_shape(bench *b, const contract *contracts, int n) {
     f16.v = f16.v ? "f16" : NULL;
     int yardstick = n;
     for (int i = 0; i < n; i++) {
-        fprintf(stderr, "%s%s", i ? ", " : "bench: ", contract_text(&contracts[i]));
         harness_add(h, &contracts[i], NULL);
         yardstick = contract_equal(&contracts[i], &f16) ? i : yardstick;
     }
-    fputc('\n', stderr);
     int total = yardstick == n ? n + 1 : n;
     if (total > n)
         harness_add(h, &f16, NULL);
-    int rounds = harness_run(h, b->seconds * total, LEAST_ROUNDS, MOST_ROUNDS);
+    fprintf(stderr, "timing %d kernel%s, the yardstick is %s\n", total, total == 1 ? "" : "s", contract_text(&f16));
+    harness_run(h, b->seconds * total, LEAST_ROUNDS, MOST_ROUNDS);
     b->rows = realloc(b->rows, (size_t)(b->n_rows + total) * sizeof *b->rows);
     if (!b->rows)
         cli_fail("out of memory: %d rows", b->n_rows + total);
     for (int i = 0; i < total; i++)
-        b->rows[b->n_rows++] = measured_row(b, h, i, i < n ? &contracts[i] : &f16, yardstick, rounds);
+        b->rows[b->n_rows++] = measured_row(b, h, i, i < n ? &contracts[i] : &f16, yardstick);
     harness_destroy(h);
 }
 
@@ -197,7 +196,7 @@ int command_bench(int argc, char **argv) {
     int n = contract_list(&axes, &contracts);
     plot_check(plot);
     pool *p = pool_create(threads);
-    bench b = {.harness = {contract_device(&axes), p, n_kv, n_kv_heads, (uint64_t)seed, NULL}, .seconds = budget};
+    bench b = {.harness = {contract_device(&axes), p, n_kv, n_kv_heads, (uint64_t)seed, 0, NULL}, .seconds = budget};
     fprintf(stderr, "measuring this machine\n");
     b.limits = machine_measure(p);
     for (int i = 0, end; i < n; i = end) {

@@ -97,16 +97,13 @@ static double parse_number(const cli_option *option, const char *text, bool whol
     return value;
 }
 
-/* Calls add(option, item) for each comma-separated item; the copy lives as long as the process, as argv does. */
-static void each_item(const cli_option *option, const char *text, void (*add)(const cli_option *, const char *)) {
-    char *copy = cli_format("%s", text), *rest = copy;
-    for (char *item; (item = strsep(&rest, ","));) {
-        if (!*item)
-            cli_fail("--%s %s: found '%s', expected items between the commas", option->name, option->value, text);
+/* Calls add(option, item) for each comma-separated item; cuts the argument up in place. */
+static void each_item(const cli_option *option, char *text, void (*add)(const cli_option *, const char *)) {
+    size_t n = strlen(text);
+    if (n == 0 || text[0] == ',' || text[n - 1] == ',' || strstr(text, ",,"))
+        cli_fail("--%s %s: found '%s', expected items between the commas", option->name, option->value, text);
+    for (char *item; (item = strsep(&text, ","));)
         add(option, item);
-    }
-    if (option->kind == CLI_INTS)
-        free(copy);
 }
 
 static void check_room(const cli_option *option, int n) {
@@ -126,7 +123,7 @@ static void add_name(const cli_option *option, const char *item) {
     list->at[list->n++] = item;
 }
 
-static void store(const cli_option *option, const char *text, bool first) {
+static void store(const cli_option *option, char *text, bool first) {
     switch (option->kind) {
     case CLI_FLAG:
         *(bool *)option->to = true;

@@ -136,7 +136,8 @@ int command_eval(int argc, char **argv) {
         "",
         0,
         "Quantises K and V of real layers and compares causal attention with the unquantised one: relMSE per vector,\n"
-        "KL(p, p^) in nats per query, agreement of the heaviest key, and error energy / energy of the output.\n"
+        "KL(p, p^) in nats, agreement of the heaviest key, and |o - o^|^2 / |o|^2 of the output, as means over "
+        "queries.\n"
         "Files are .npy, float16 or float32, C order; several layers are averaged.",
         CLI_COUNT(options),
         options};

@@ -27,6 +27,8 @@ typedef struct contestant {
     size_t workspace_bytes;
     float *in, *out; /* q and output; appended or dequantised values */
     double samples[MAX_ROUNDS];
+    int n_samples;
+    bool gave_up;
 } contestant;
 
 struct harness {
@@ -199,6 +201,10 @@ const double *harness_samples(const harness *h, int which) {
     return h->contestants[which].samples;
 }
 
+int harness_rounds(const harness *h, int which) {
+    return h->contestants[which].n_samples;
+}
+
 int harness_tokens(const harness *h, int which) {
     return h->contestants[which].ring->tokens;
 }
@@ -276,7 +282,17 @@ static double launch(const harness *h, contestant *one) {
     return pool_run(h->options.pool, launch_on_thread, &f);
 }
 
-int harness_run(harness *h, double seconds, int least, int most) {
+static void drop_the_slow(harness *h) {
+    double best = INFINITY;
+    for (int i = 0; i < h->n; i++)
+        best = fmin(best, stats_median(h->contestants[i].samples, h->contestants[i].n_samples));
+    for (int i = 0; i < h->n; i++) {
+        contestant *one = &h->contestants[i];
+        one->gave_up = stats_median(one->samples, one->n_samples) > h->options.give_up * best;
+    }
+}
+
+void harness_run(harness *h, double seconds, int least, int most) {
     int order[MAX_CONTESTANTS];
     size_rings(h);
     for (int i = 0; i < h->n_rings; i++)
@@ -284,15 +300,16 @@ int harness_run(harness *h, double seconds, int least, int most) {
     for (int i = 0; i < h->n; i++)
         launch(h, &h->contestants[i]);
     double end = now_ns() + seconds * 1e9;
-    int round = 0;
-    for (; round < most && round < MAX_ROUNDS && (round < least || now_ns() < end); round++) {
+    for (int round = 0; round < most && round < MAX_ROUNDS && (round < least || now_ns() < end); round++) {
+        if (round == least && h->options.give_up > 0)
+            drop_the_slow(h);
         rng_shuffle(&h->rng, order, h->n);
         for (int i = 0; i < h->n; i++) {
             if (h->options.stop && *h->options.stop)
-                return round;
+                return;
             contestant *one = &h->contestants[order[i]];
-            one->samples[round] = launch(h, one);
+            if (!one->gave_up)
+                one->samples[one->n_samples++] = launch(h, one);
         }
     }
-    return round;
 }

@@ -20,6 +20,8 @@ typedef struct harness_options {
     pool *pool;
     int n_kv, n_kv_heads;
     uint64_t seed;
+    double
+        give_up; /* contestants this many times slower than the fastest stop after the least rounds; 0: nobody does */
     const volatile sig_atomic_t *stop; /* checked between launches; NULL: never */
 } harness_options;
 
@@ -29,13 +31,13 @@ void harness_destroy(harness *h);
 /* Index of the new contestant. pin: a variant name, or NULL for the plan's own choice. */
 int harness_add(harness *h, const contract *c, const char *pin);
 
-/* Builds the rings, warms up, then runs rounds until `seconds` have passed, at least `least` and at most `most`.
- * Returns the number of rounds that were completed. */
-int harness_run(harness *h, double seconds, int least, int most);
+/* Builds the rings, warms up, then runs rounds until `seconds` have passed, at least `least` and at most `most`. */
+void harness_run(harness *h, double seconds, int least, int most);
 
 const char *harness_variant(const harness *h, int which);
-/* One per round, in nanoseconds per launch. */
+/* One per round, in nanoseconds per launch; sample i of two contestants is of the same round. */
 const double *harness_samples(const harness *h, int which);
+int harness_rounds(const harness *h, int which);
 /* Keys per launch: n_kv, except that append and dequantise take a batch of at most 256 tokens. */
 int harness_tokens(const harness *h, int which);
 /* Bytes of quantised cache that one launch reads or writes. */

@@ -101,7 +101,7 @@ static double best_read(pool *p) {
 
 /* ---- multipliers ------------------------------------------------------------------------------------------------ */
 
-enum { ROUNDS = 1 << 18, CHAINS = 10, MAX_LANES = 16 };
+enum { ROUNDS = 1 << 18, CHAINS = 8, MAX_LANES = 16 };
 
 typedef struct multiply {
     void (*fn)(float *out); /* ROUNDS * CHAINS vectors; writes its sums so that they are computed */
@@ -127,14 +127,16 @@ __attribute__((target("avx2,fma"))) static void float_avx2(float *out) {
     _mm256_storeu_ps(out, sum[0]);
 }
 
-/* The accumulators are operands of the products, or the products would be the same in every round. */
 __attribute__((target("avx2"))) static void int16_avx2(float *out) {
-    __m256i sum[CHAINS], a = _mm256_set1_epi16((short)(out[0] + 3));
+    __m256i sum[CHAINS], a = _mm256_set1_epi16((short)(out[0] + 3)), b = a;
     for (int i = 0; i < CHAINS; i++)
         sum[i] = _mm256_set1_epi32(i);
-    for (int r = 0; r < ROUNDS; r++)
-        for (int i = 0; i < CHAINS; i++)
-            sum[i] = _mm256_add_epi32(a, _mm256_madd_epi16(sum[i], a));
+    for (int r = 0; r < ROUNDS; r++) {
+        for (int i = 0; i < CHAINS; i++) {
+            __asm__("" : "+x"(b)); /* for all the compiler knows this is another b, and so another product */
+            sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(a, b));
+        }
+    }
     for (int i = 1; i < CHAINS; i++)
         sum[0] = _mm256_add_epi32(sum[0], sum[i]);
     _mm256_storeu_ps(out, _mm256_cvtepi32_ps(sum[0]));

@@ -85,7 +85,7 @@ void plot_bars(const char *file, const char *title, const char *value_name, cons
     print_quoted(p.script, value_name);
     fputs(
         " noenhanced\nset yrange [0:*]\nset xtics rotate by -35 noenhanced nomirror\nset boxwidth 0.6\n"
-        "set style fill solid 0.85 border\nset key top right\n"
+        "set style fill solid 0.85 border\nset key outside top center horizontal\nset rmargin 12\n"
         "plot $data using 0:2:xtic(1) with boxes lc rgb '#4c78a8' title 'measured', \\\n"
         "     '' using 0:2:(sprintf('%.1f', $2)) with labels offset 0,0.6 notitle, \\\n"
         "     '' using ($0-0.36):3:(0.72):(0) with vectors nohead lw 3 lc rgb '#e45756' title 'memory floor', \\\n"
@@ -99,8 +99,10 @@ void plot_points(const char *file, const char *title, const char *x_name, const 
     if (!file)
         return;
     plot p = plot_open(file, title, 900, 600);
+    bool left = false; /* labels of points on top of each other go to either side */
     for (int i = 0; i < n; i++) {
-        fprintf(p.script, "%g %g ", points[i].x, points[i].y);
+        left = i > 0 && !left && points[i].x == points[i - 1].x && points[i].y < 1.15 * points[i - 1].y;
+        fprintf(p.script, "%g %g %d ", points[i].x, points[i].y, left);
         print_quoted(p.script, points[i].label);
         fputc('\n', p.script);
     }
@@ -108,9 +110,10 @@ void plot_points(const char *file, const char *title, const char *x_name, const 
     print_quoted(p.script, x_name);
     fputs("\nset ylabel ", p.script);
     print_quoted(p.script, y_name);
-    fputs("\nset logscale y\nset format y '%g'\nset offsets graph 0.05, graph 0.15, 0, 0\nunset key\n"
+    fputs("\nset logscale y\nset format y '%g'\nset offsets graph 0.15, graph 0.2, 0, 0\nunset key\n"
           "plot $data using 1:2 with points pt 7 ps 0.7 lc rgb '#4c78a8', \\\n"
-          "     '' using 1:2:3 with labels left offset 0.8,0 font ',9' noenhanced\n",
+          "     '' using 1:($3 == 0 ? $2 : 1/0):4 with labels left offset 0.8,0 font ',9' noenhanced, \\\n"
+          "     '' using 1:($3 == 1 ? $2 : 1/0):4 with labels right offset -0.8,0 font ',9' noenhanced\n",
           p.script);
     plot_close(&p);
 }

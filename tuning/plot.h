@@ -18,7 +18,7 @@ typedef struct plot_point {
     double x, y;
 } plot_point;
 
-/* Labelled points, y on a logarithmic axis. */
+/* Labelled points in ascending y, which is on a logarithmic axis. */
 void plot_points(const char *file, const char *title, const char *x_name, const char *y_name, const plot_point *points,
                  int n);
 

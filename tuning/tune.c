@@ -14,6 +14,9 @@
 
 enum { MAX_CANDIDATES = 64, LEAST_ROUNDS = 7, MOST_ROUNDS = 301 };
 
+/* Candidates this many times slower than the best are not worth more than the least number of launches. */
+#define GIVE_UP 2.5
+
 typedef struct row {
     const char *variant, *op, *k, *v, *layout, *device;
     int head_dim, gqa, n_kv, n_kv_heads, threads;
@@ -99,58 +102,66 @@ static const tq_tune_row *known_row(const tuning *t, const contract *c, const tq
     return NULL;
 }
 
-/* Verifies and times the candidates that the file does not know yet; false if there is no candidate at all. */
-static bool tune_contract(tuning *t, const contract *c, double seconds) {
-    tq_variant_info v, todo[MAX_CANDIDATES];
-    tq_tune_row measured[MAX_CANDIDATES];
-    int n = 0, index = 0, n_known = 0;
-    harness *h = harness_create(&(harness_options){t->device, t->pool, t->n_kv, t->n_kv_heads, t->seed, &interrupted});
-    for (; contract_candidate(c, &index, &v) && n < MAX_CANDIDATES; index++) {
+/* What is written of a candidate, but for its times. */
+static tq_tune_row verified_row(const tuning *t, const contract *c, const tq_variant_info *v) {
+    double error = verify_variant(t->device, t->pool, c, v->name, t->seed);
+    tq_tune_row r = {.key = v->key,
+                     .n_kv_heads = t->n_kv_heads,
+                     .n_kv = tokens_of(t, c),
+                     .batch = 1,
+                     .threads = pool_threads(t->pool),
+                     .verified = error <= 1,
+                     .max_err = error};
+    snprintf(r.variant, sizeof r.variant, "%s", v->name);
+    return r;
+}
+
+/* The harness has finished: rows go to the file and to the report. */
+static void record(tuning *t, const contract *c, const harness *h, tq_tune_row *rows, int n) {
+    int best = 0;
+    for (int i = 0; i < n; i++) {
+        rows[i].median_ns = stats_median(harness_samples(h, i), harness_rounds(h, i));
+        rows[i].spread = stats_spread(harness_samples(h, i), harness_rounds(h, i));
+        best = rows[i].median_ns < rows[best].median_ns ? i : best;
+        add_row(t, c, &rows[i], false);
+    }
+    cli_check(tq_tunefile_save(t->file, tq_device_model(t->device), rows, n));
+    fprintf(stderr, "    %d timed, best %s %.3f ms\n", n, rows[best].variant, rows[best].median_ns * 1e-6);
+}
+
+/* Verifies and times the candidates that the file does not know yet. */
+static void tune_contract(tuning *t, const contract *c, double seconds) {
+    tq_variant_info v;
+    tq_tune_row rows[MAX_CANDIDATES];
+    int n = 0, n_known = 0, index = 0;
+    harness *h =
+        harness_create(&(harness_options){t->device, t->pool, t->n_kv, t->n_kv_heads, t->seed, GIVE_UP, &interrupted});
+    if (!contract_candidate(c, &index, &v))
+        cli_warn("%s: this build has no kernel that runs here", contract_text(c));
+    for (; contract_candidate(c, &index, &v) && n < MAX_CANDIDATES && !interrupted; index++) {
         const tq_tune_row *known = known_row(t, c, &v);
         if (known) {
             add_row(t, c, known, true);
             n_known++;
             continue;
         }
-        double error = verify_variant(t->device, t->pool, c, v.name, t->seed);
-        tq_tune_row r = {.key = v.key,
-                         .n_kv_heads = t->n_kv_heads,
-                         .n_kv = tokens_of(t, c),
-                         .batch = 1,
-                         .threads = pool_threads(t->pool),
-                         .verified = error <= 1,
-                         .max_err = error};
-        snprintf(r.variant, sizeof r.variant, "%s", v.name);
-        if (!r.verified) {
-            cli_warn("%s: error is %.3g times what is allowed; not timed, not recorded", v.name, error);
-            add_row(t, c, &r, false);
+        rows[n] = verified_row(t, c, &v);
+        if (rows[n].verified) {
+            harness_add(h, c, v.name);
+            n++;
+        } else {
+            cli_warn("%s: error is %.3g times what is allowed; not timed, not recorded", v.name, rows[n].max_err);
+            add_row(t, c, &rows[n], false);
             t->n_failed++;
-            continue;
         }
-        harness_add(h, c, v.name);
-        todo[n] = v;
-        measured[n++] = r;
     }
-    if (n && !interrupted) {
-        int rounds = harness_run(h, seconds, LEAST_ROUNDS, MOST_ROUNDS);
-        for (int i = 0; i < n && !interrupted; i++) {
-            measured[i].median_ns = stats_median(harness_samples(h, i), rounds);
-            measured[i].spread = stats_spread(harness_samples(h, i), rounds);
-            add_row(t, c, &measured[i], false);
-        }
-        if (!interrupted) {
-            cli_check(tq_tunefile_save(t->file, tq_device_model(t->device), measured, n));
-            int best = 0;
-            for (int i = 1; i < n; i++)
-                best = measured[i].median_ns < measured[best].median_ns ? i : best;
-            fprintf(stderr, "%d timed, %d known, best %s %.3f ms\n", n, n_known, todo[best].name,
-                    measured[best].median_ns * 1e-6);
-        }
-    } else if (!interrupted) {
-        fprintf(stderr, "%d known\n", n_known);
-    }
+    if (n_known)
+        fprintf(stderr, "    %d known from the file\n", n_known);
+    if (n && !interrupted)
+        harness_run(h, seconds, LEAST_ROUNDS, MOST_ROUNDS);
+    if (n && !interrupted)
+        record(t, c, h, rows, n);
     harness_destroy(h);
-    return n + n_known + t->n_failed > 0;
 }
 
 static void read_known(tuning *t) {
@@ -210,9 +221,8 @@ int command_tune(int argc, char **argv) {
             budget, seed);
     signal(SIGINT, on_interrupt);
     for (int i = 0; i < n && !interrupted; i++) {
-        fprintf(stderr, "[%d/%d] %s: ", i + 1, n, contract_text(&contracts[i]));
-        if (!tune_contract(&t, &contracts[i], budget / n))
-            cli_warn("%s: this build has no kernel that runs here", contract_text(&contracts[i]));
+        fprintf(stderr, "[%d/%d] %s\n", i + 1, n, contract_text(&contracts[i]));
+        tune_contract(&t, &contracts[i], budget / n);
     }
     const table rows = {columns, CLI_COUNT(columns), t.rows, t.n_rows, sizeof *t.rows};
     cJSON *context = cJSON_CreateObject();
@@ -220,7 +230,7 @@ int command_tune(int argc, char **argv) {
     cJSON_AddNumberToObject(context, "seed", seed);
     table_print(&rows, json ? TABLE_JSON : TABLE_PLAIN, context, stdout);
     if (interrupted)
-        cli_warn("interrupted; finished rows are in %s", file);
+        cli_warn("interrupted; contracts that were finished are in %s, the same command resumes", file);
     int status = interrupted ? EXIT_INTERRUPTED : t.n_failed ? EXIT_CHECK_FAILED : t.n_rows ? 0 : EXIT_BAD_ARGUMENT;
     for (int i = 0; i < t.n_rows; i++)
         free((char *)t.rows[i].variant);

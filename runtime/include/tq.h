@@ -4,14 +4,14 @@
  * nothing, take the caller's workspace and are called by every thread of the caller's pool with its index.
  *
  * Conventions
- *   shapes      head_dim values per head vector; n_kv_heads KV heads; gqa query heads share one KV head, so query head h
- *               reads KV head h / gqa. Value strides are counted in floats, cache strides in bytes.
+ *   shapes      head_dim values per head vector; n_kv_heads KV heads; gqa query heads share one KV head, so query
+ *               head h reads KV head h / gqa. Value strides are counted in floats, cache strides in bytes.
  *   alignment   float arrays 4 bytes, cache rows 2 bytes, workspace 64 bytes.
  *   positions   a sequence of n_kv keys occupies cache slots 0 .. n_kv-1; the query stands at position n_kv-1.
  *   errors      every function that can fail returns tq_status; tq_error_message() then tells, for the calling thread,
  *               which argument was wrong, what was found and what is legal. On failure nothing is written.
- *   threads     a plan is immutable after tq_plan_create and may be used by any number of threads. Two launches that run
- *               at the same time need two workspaces. Everything else is safe to call from any thread.
+ *   threads     a plan is immutable after tq_plan_create and may be used by any number of threads. Two launches that
+ *               run at the same time need two workspaces. Everything else is safe to call from any thread.
  */
 #ifndef TQ_H
 #define TQ_H
@@ -34,7 +34,7 @@ extern "C" {
 typedef enum tq_status {
     TQ_OK = 0,
     TQ_ERR_ARGUMENT,    /* an argument is NULL or outside its legal range */
-    TQ_ERR_UNSUPPORTED, /* legal, but this build holds no kernel for it; the message names the tqgen line that makes one */
+    TQ_ERR_UNSUPPORTED, /* legal, but this build holds no kernel for it; the message names the tqgen line for one */
     TQ_ERR_DEVICE,      /* no such device, or it lacks what the pinned kernel needs */
     TQ_ERR_NOT_FINITE,  /* NaN or Inf in the input */
     TQ_ERR_MEMORY,      /* allocation failed */
@@ -121,8 +121,8 @@ typedef struct tq_variant_info {
 TQ_API int tq_variant_count(void);
 TQ_API tq_status tq_variant_at(int index, tq_variant_info *out);
 
-/* A generated library that stands alone offers one of these; adding it makes its variants known to later plans, ahead of
- * those that were there.
+/* A generated library that stands alone offers one of these; adding it makes its variants known to later plans, ahead
+ * of those that were there.
  * Call before other threads use libtq. Adding one twice is harmless. */
 typedef struct tq_registry tq_registry;
 TQ_API tq_status tq_registry_add(const tq_registry *registry);
@@ -142,22 +142,24 @@ typedef struct tq_plan_desc {
     tq_side side; /* append and dequantise: which half of the cache */
     int head_dim;
     int n_kv_heads;
-    int gqa;                   /* decode: query heads per KV head */
-    const char *k_format;      /* decode: both; append, dequantise: the one of `side` */
+    int gqa;              /* decode: query heads per KV head */
+    const char *k_format; /* decode: both; append, dequantise: the one of `side` */
     const char *v_format;
-    const char *layout;        /* NULL means "rows" */
-    int max_batch;             /* decode: sequences per launch, at most; sizes the workspace */
-    int max_n_kv;              /* decode: keys per sequence, at most */
-    int n_threads;             /* threads that will launch; guides the number of splits */
-    int n_splits;              /* decode: key ranges per (sequence, KV head); 0 chooses, 64 at most */
+    const char *layout; /* NULL means "rows" */
+    int max_batch;      /* decode: sequences per launch, at most; sizes the workspace */
+    int max_n_kv;       /* decode: keys per sequence, at most */
+    int n_threads;      /* threads that will launch; guides the number of splits */
+    int n_splits;       /* decode: key ranges per (sequence, KV head); 0 chooses, 64 at most */
     tq_effort effort;
-    const char *pin;           /* TQ_EFFORT_PINNED: a variant name */
-    const char *tuning_file;   /* NULL: $TQ_TUNING if that file exists, else none */
+    const char *pin;         /* TQ_EFFORT_PINNED: a variant name */
+    const char *tuning_file; /* NULL: $TQ_TUNING if that file exists, else none */
 } tq_plan_desc;
 
 #define TQ_PLAN_DESC_INIT                                                                                              \
-    { sizeof(tq_plan_desc), TQ_OP_DECODE, TQ_SIDE_K, 0, 1, 1, NULL, NULL, NULL, 1, 1, 1, 0, TQ_EFFORT_DEFAULT, NULL,   \
-      NULL }
+    {                                                                                                                  \
+        sizeof(tq_plan_desc), TQ_OP_DECODE, TQ_SIDE_K, 0, 1, 1, NULL, NULL, NULL, 1, 1, 1, 0, TQ_EFFORT_DEFAULT, NULL, \
+            NULL                                                                                                       \
+    }
 
 typedef struct tq_plan tq_plan;
 
@@ -198,12 +200,12 @@ typedef struct tq_cache {
 } tq_cache;
 
 typedef struct tq_append_args {
-    int batch, n_tokens;       /* n_tokens new tokens for each of batch sequences */
-    const float *x;            /* (s, t, h): x + s*x_seq_stride + t*x_token_stride + h*x_head_stride, head_dim floats */
+    int batch, n_tokens; /* n_tokens new tokens for each of batch sequences */
+    const float *x;      /* (s, t, h): x + s*x_seq_stride + t*x_token_stride + h*x_head_stride, head_dim floats */
     size_t x_seq_stride, x_token_stride, x_head_stride; /* in floats */
-    const int32_t *first_slot; /* [batch]: slot of the first new token */
+    const int32_t *first_slot;                          /* [batch]: slot of the first new token */
     const tq_cache *cache;
-    const float *mean;         /* [n_kv_heads][head_dim], subtracted first (K-centring); NULL: none. Fixed for the life
+    const float *mean; /* [n_kv_heads][head_dim], subtracted first (K-centring); NULL: none. Fixed for the life
                                 * of a cache; softmax does not see it on K */
     tq_scale_mode mode;
 } tq_append_args;
@@ -233,10 +235,10 @@ typedef struct tq_decode_args {
     const float *q; /* (s, h): q + s*q_seq_stride + h*q_head_stride, head_dim floats; h < n_kv_heads*gqa */
     size_t q_seq_stride, q_head_stride;
     const tq_cache *k, *v;
-    const int32_t *n_kv; /* [batch], 0 .. min(plan's max_n_kv, n_slots) */
-    float scale;         /* > 0; usually 1/sqrt(head_dim) */
-    float softcap;       /* 0: none */
-    int window;          /* 0: none */
+    const int32_t *n_kv;      /* [batch], 0 .. min(plan's max_n_kv, n_slots) */
+    float scale;              /* > 0; usually 1/sqrt(head_dim) */
+    float softcap;            /* 0: none */
+    int window;               /* 0: none */
     const float *alibi;       /* [n_kv_heads*gqa] slopes; NULL: none */
     const float *sink_logits; /* [n_kv_heads*gqa], finite or -INFINITY (none for that head); NULL: none */
     int n_sink;               /* slots 0 .. n_sink-1 are read from sink_k, sink_v (f16 rows) instead, from which

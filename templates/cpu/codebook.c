@@ -124,8 +124,17 @@ TQV_INLINE tqv_bits centroid_table(void) {
 
 typedef struct query {
     float factor[TQ_MAX_GQA];
-    int32_t pairs[]; /* [group of 4 values][head][even, odd]: two 16-bit values of q each */
+    int32_t pairs[]; /* [group of 4 values][head][even, odd][copies]: two 16-bit values of q each */
 } query;
+
+/* A pair fills a whole vector in memory, ready to be an operand, as long as all of q stays in half of a small L1. */
+TQV_INLINE int copies(const int gqa) {
+    return gqa * HEAD_DIM <= 1024 ? TQV_LANES : 1;
+}
+
+TQV_INLINE tqv_bits pair_at(const int gqa, const int32_t *pairs, int i) {
+    return copies(gqa) > 1 ? tqv_bload(pairs + i * TQV_LANES) : tqv_bset1(pairs[i]);
+}
 
 TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride, float factor, query *out) {
     for (int h = 0; h < gqa; h++) {
@@ -156,14 +165,16 @@ TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride,
             for (int j = 0; j < 4; j++)
                 x[j] = finite ? (int32_t)lrintf(y[4 * i + j] * inverse) : 0;
             for (int odd = 0; odd < 2; odd++)
-                out->pairs[(i * gqa + h) * 2 + odd] = (int32_t)((uint32_t)(x[odd] & 0xffff) | (uint32_t)x[odd + 2] << 16);
+                for (int j = 0; j < copies(gqa); j++)
+                    out->pairs[((i * gqa + h) * 2 + odd) * copies(gqa) + j] =
+                        (int32_t)((uint32_t)(x[odd] & 0xffff) | (uint32_t)x[odd + 2] << 16);
         }
     }
 }
 
 TQV_INLINE void add_group(const int gqa, tqv_bits *sum, tqv_bits even, tqv_bits odd, const int32_t *pairs) {
     TQV_UNROLL for (int h = 0; h < gqa; h++)
-        sum[h] = tqv_dot16(tqv_dot16(sum[h], even, tqv_bset1(pairs[2 * h])), odd, tqv_bset1(pairs[2 * h + 1]));
+        sum[h] = tqv_dot16(tqv_dot16(sum[h], even, pair_at(gqa, pairs, 2 * h)), odd, pair_at(gqa, pairs, 2 * h + 1));
 }
 
 % if subs > 0 then
@@ -191,7 +202,7 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
     const tqv_bits table = centroid_table();
     for (int i = 0; i < rows->n; i += TQV_LANES) {
         const group keys = group_at(rows, i, staged, stage, STAGE_STRIDE);
-        prefetch_group(rows, i, ROW_BYTES);
+        prefetch_rows(rows, i, TQV_LANES, ROW_BYTES);
         const int32_t *pairs = q->pairs;
         tqv_f32 total[TQ_MAX_GQA];
         TQV_UNROLL for (int h = 0; h < gqa; h++)
@@ -221,9 +232,9 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
 % end
                 TQV_UNROLL for (int g = 0; g < 8; g++) {
                     decode_group(x, UNIT[g], table, by[g / 4], &even, &odd);
-                    add_group(gqa, sum, even, odd, pairs + 2 * gqa * g);
+                    add_group(gqa, sum, even, odd, pairs + 2 * gqa * copies(gqa) * g);
                 }
-                pairs += 2 * gqa * 8;
+                pairs += 2 * gqa * copies(gqa) * 8;
             }
 % if tail then
             tqv_bits x[TAIL_WORDS + 4];
@@ -240,7 +251,7 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
 %     end
             TQV_UNROLL for (int g = 0; g < 4; g++) {
                 decode_group(x, TAIL[g], table, by, &even, &odd);
-                add_group(gqa, sum, even, odd, pairs + 2 * gqa * g);
+                add_group(gqa, sum, even, odd, pairs + 2 * gqa * copies(gqa) * g);
             }
 % end
             TQV_UNROLL for (int h = 0; h < gqa; h++)
@@ -285,19 +296,20 @@ typedef struct tile {
 } tile;
 
 /* Transposes n_words words of the units at byte `first` and `second` of all rows into t->words. */
-static void transpose(tile *t, size_t first, size_t second, int n_words) {
+TQV_INLINE void transpose(tile *t, size_t first, size_t second, const int n_words) {
     for (int i = 0; i < t->rows->n; i += TQV_LANES) {
         const group keys = group_at(t->rows, i, t->staged, t->stage, STAGE_STRIDE);
         if (first == HEADER)
-            prefetch_group(t->rows, i, ROW_BYTES);
+            prefetch_rows(t->rows, i, TQV_LANES, ROW_BYTES);
         for (int quad = 0; quad < TQV_LANES / 4; quad++) {
             const uint8_t *row = keys.row + (size_t)(4 * quad) * keys.stride;
-            for (int w = 0; w < n_words; w += 4) {
+            TQV_UNROLL for (int w = 0; w < n_words; w += 4) {
                 const uint8_t *const units[TQV_UNITS] = {row + first + 4 * w, row + second + 4 * w};
                 tqv_bits out[4];
                 tqv_load_quad(units, keys.stride, out);
-                for (int j = 0; j < 4 && w + j < n_words; j++)
-                    t->words[i / 4 + quad][w + j] = out[j];
+                TQV_UNROLL for (int j = 0; j < 4; j++)
+                    if (w + j < n_words)
+                        t->words[i / 4 + quad][w + j] = out[j];
             }
         }
     }
@@ -364,8 +376,7 @@ TQV_INLINE void accumulate_groups(const int gqa, const int first, const int coun
         TQV_UNROLL for (int g = 0; g < count; g++) {
             float *to = acc + h * ACC_VALUES + (first + g) * TQV_LANES;
             const tqv_f32 old = tqv_mul(tqv_load(to), tqv_set1(decay[h]));
-            const tqv_f32 worth = tqv_units_f32(factor + h * N_SETS * TQV_UNITS);
-            tqv_store(to, tqv_fma(tqv_from_i32(sum[h][g]), worth, old));
+            tqv_store(to, tqv_fma(tqv_from_i32(sum[h][g]), tqv_set1(factor[h]), old));
         }
 }
 
@@ -389,7 +400,7 @@ TQV_SPECIALISE void accumulate(const int gqa, const tq_rows *rows, const int32_t
         transpose(&t, unit_at(first), unit_at(second), UNIT_WORDS);
         TQV_UNROLL for (int g = 0; g < 8; g += groups_per_pass(gqa))
             accumulate_groups(gqa, g, groups_per_pass(gqa), UNIT, UNIT_WORDS, &t, first % UNITS,
-                              weights + SET_OF[i] * SET_WEIGHTS, factor + SET_OF[i] * TQV_UNITS, decay, acc + i * WIDE);
+                              weights + SET_OF[i] * SET_WEIGHTS, factor, decay, acc + i * WIDE);
     }
 % if tail then
     transpose(&t, TAIL_AT, TAIL_AT, ${tail_unit.words + (tail_unit.half and 1 or 0)});
@@ -399,7 +410,7 @@ TQV_SPECIALISE void accumulate(const int gqa, const tq_rows *rows, const int32_t
 %     end
     TQV_UNROLL for (int g = 0; g < 4; g += groups_per_pass(gqa))
         accumulate_groups(gqa, g, groups_per_pass(gqa), TAIL, ${tail_unit.words + (tail_unit.half and 1 or 0)}, &t, UNITS,
-                          weights + SET_OF[UNIT_GROUPS] * SET_WEIGHTS, factor + SET_OF[UNIT_GROUPS] * TQV_UNITS, decay,
+                          weights + SET_OF[UNIT_GROUPS] * SET_WEIGHTS, factor, decay,
                           acc + UNIT_GROUPS * WIDE);
 % end
 }

@@ -1,6 +1,7 @@
 /* ${banner} */
 % assert(bits == 2 or bits == 3 or bits == 4 or bits == 8, "bits: codebook rows hold 2, 3, 4 or 8 bits")
 % assert(subs == 0 or bits < 8, "subs: gains go with a codebook")
+% assert(not search or not search.factors or #search.factors % 2 == 0, "search: tries come in pairs")
 /* ${format} rows of head_dim ${head_dim}: append-quantise and dequantise one row. */
 #include <math.h>
 
@@ -50,6 +51,7 @@ static void unpack_${name}(const uint8_t *p, uint8_t *codes) {
 %     end
 }
 
+%     if bits < 8 then
 static void pack_${name}(const uint8_t *codes, uint8_t *p) {
     uint32_t g[${#unit.groups}], x[${unit.words + (unit.half and 1 or 0)}] = {0};
     memcpy(g, codes, sizeof g);
@@ -75,12 +77,14 @@ static void pack_${name}(const uint8_t *codes, uint8_t *p) {
     memcpy(p + ${4 * unit.words}, &half, 2);
 %     end
 }
+%     end
 
 % end
 % unpack_unit(unit, "unit")
 % if tail then
 %     unpack_unit(tail_unit, "tail")
 % end
+% if bits < 8 then
 static void pack_block(const uint8_t *codes, uint8_t *block) {
     for (int u = 0; u < UNITS; u++)
         pack_unit(codes + 32 * u, block + HEADER + u * UNIT_BYTES);
@@ -88,6 +92,7 @@ static void pack_block(const uint8_t *codes, uint8_t *block) {
     pack_tail(codes + 32 * UNITS, block + HEADER + UNITS * UNIT_BYTES);
 % end
 }
+% end
 
 /* ---- append ----------------------------------------------------------------------------------------------------- */
 
@@ -99,94 +104,162 @@ static void store_scale(uint8_t *p, float scale) {
 }
 
 % if bits < 8 then
-/* The index of the centroid nearest to t (in integer units) and the centroid itself. A value on a boundary takes the
- * upper index. Boundaries are searched by halving, the tables indexed by what is known so far. */
-% local function boundary(k)
-%     return (centroids[k] + centroids[k + 1]) / 2
-% end
-TQV_INLINE tqv_bits nearest(tqv_f32 t, tqv_f32 *centroid) {
-    const tqv_bits one = tqv_bset1(1);
-% if bits == 4 then
-%     for k = 1, 8 do
-%         assert(centroids[k] == -centroids[17 - k], "centroids: a 4-bit table must be symmetric")
+% -- A symmetric table is searched by magnitude: half the levels.
+%     local levels = symmetric and 1 << (bits - 1) or 1 << bits
+%     local function level_at(k)
+%         return centroids[(symmetric and levels or 0) + k]
 %     end
-    /* By magnitude; one unit in the last place less for negative t turns >= into >. */
-    static const float MAGNITUDES[8] = {${floats({ centroids[9], centroids[10], centroids[11], centroids[12], centroids[13], centroids[14], centroids[15], centroids[16] })}};
-    static const float SECOND[8] = {${floats({ boundary(10), boundary(10), boundary(10), boundary(10), boundary(14), boundary(14), boundary(14), boundary(14) })}};
-    static const float THIRD[8] = {${floats({ boundary(9), boundary(9), boundary(11), boundary(11), boundary(13), boundary(13), boundary(15), boundary(15) })}};
-    const tqv_bits negative = tqv_xor(tqv_ge(t, tqv_zero()), tqv_bset1(-1));
-    const tqv_f32 a = tqv_as_f32(tqv_add32(tqv_as_bits(tqv_abs(t)), negative));
-    tqv_bits m = tqv_and(tqv_ge(a, tqv_set1(${hexf(boundary(12))})), tqv_bset1(4));
-    m = tqv_or(m, tqv_and(tqv_ge(a, tqv_lookup_f32(SECOND, m)), tqv_bset1(2)));
-    m = tqv_or(m, tqv_and(tqv_ge(a, tqv_lookup_f32(THIRD, m)), one));
-    const tqv_bits sign = tqv_and(negative, tqv_bset1(INT32_MIN));
-    *centroid = tqv_as_f32(tqv_xor(tqv_as_bits(tqv_lookup_f32(MAGNITUDES, m)), sign));
-    return tqv_xor(tqv_or(m, tqv_bset1(8)), tqv_and(negative, tqv_bset1(15)));
-% elseif bits == 3 then
-    static const float SECOND[8] = {${floats({ boundary(2), boundary(2), boundary(2), boundary(2), boundary(6), boundary(6), boundary(6), boundary(6) })}};
-    static const float THIRD[8] = {${floats({ boundary(1), boundary(1), boundary(3), boundary(3), boundary(5), boundary(5), boundary(7), boundary(7) })}};
-    tqv_bits m = tqv_and(tqv_ge(t, tqv_set1(${hexf(boundary(4))})), tqv_bset1(4));
-    m = tqv_or(m, tqv_and(tqv_ge(t, tqv_lookup_f32(SECOND, m)), tqv_bset1(2)));
-    m = tqv_or(m, tqv_and(tqv_ge(t, tqv_lookup_f32(THIRD, m)), one));
-    *centroid = tqv_lookup_f32(CENTROIDS, m);
-    return m;
-% else
-    static const float SECOND[8] = {${floats({ boundary(1), boundary(1), boundary(3), boundary(3), 0.0, 0.0, 0.0, 0.0 })}};
-    static const float TABLE[8] = {${floats({ centroids[1], centroids[2], centroids[3], centroids[4], 0.0, 0.0, 0.0, 0.0 })}};
-    tqv_bits m = tqv_and(tqv_ge(t, tqv_set1(${hexf(boundary(2))})), tqv_bset1(2));
-    m = tqv_or(m, tqv_and(tqv_ge(t, tqv_lookup_f32(SECOND, m)), one));
-    *centroid = tqv_lookup_f32(TABLE, m);
-    return m;
-% end
+%     local function boundary(k)
+%         return (level_at(k) + level_at(k + 1)) / 2
+%     end
+%     local function padded(n, value)
+%         local out = {}
+%         for k = 1, 8 do out[k] = k <= n and value(k) + 0.0 or 0.0 end
+%         return floats(out)
+%     end
+/* Levels ascending, in integer units, and their boundaries as a search by halving wants them: indexed by what is known. */
+enum { LEVELS = ${levels} };
+static const float LEVEL[8] = {${padded(levels, level_at)}};
+static const float FIRST = ${hexf(boundary(levels // 2))};
+%     if levels >= 4 then
+static const float SECOND[8] = {${padded(levels, function(k) return boundary(((k - 1) // (levels // 2)) * (levels // 2) + levels // 4) end)}};
+%     end
+%     if levels == 8 then
+static const float THIRD[8] = {${padded(levels, function(k) return boundary((k - 1) // 2 * 2 + 1) end)}};
+%     end
+
+/* The levels nearest to n vectors t, the upper ones on a boundary. Step by step for all vectors: the chain of one is long
+ * and its operations wait for each other. */
+TQV_INLINE void search(const tqv_f32 *t, tqv_bits *m, const int n) {
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        m[i] = tqv_and(tqv_ge(t[i], tqv_set1(FIRST)), tqv_bset1(LEVELS / 2));
+%     for step, name in ipairs { levels >= 4 and "SECOND" or false, levels == 8 and "THIRD" or false } do
+%         if name then
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        m[i] = tqv_or(m[i], tqv_and(tqv_ge(t[i], tqv_lookup_f32(${name}, m[i])), tqv_bset1(LEVELS / ${step == 1 and 4 or 8})));
+%         end
+%     end
 }
 
-/* Quantises n values times `inverse`; codes may be NULL. *dot = sum of y*c, *square = sum of c*c. */
-TQV_INLINE void quantise(const float *y, int n, float inverse, uint8_t *codes, float *dot, float *square) {
-    tqv_f32 yc = tqv_zero(), cc = tqv_zero();
-    for (int i = 0; i < n; i += TQV_LANES) {
-        const tqv_f32 v = tqv_load(y + i);
-        tqv_f32 c;
-        const tqv_bits index = nearest(tqv_mul(v, tqv_set1(inverse)), &c);
-        if (codes)
-            tqv_store_u8(codes + i, index);
-        yc = tqv_fma(v, c, yc);
-        cc = tqv_fma(c, c, cc);
+/* What is searched for: the magnitude if the table is symmetric, else the value. */
+TQV_INLINE tqv_f32 searched(tqv_f32 v) {
+    return ${symmetric and "tqv_abs(v)" or "v"};
+}
+
+enum { TOGETHER = 4 }; /* vectors that are searched together */
+
+/* Quantises n values, at most TOGETHER vectors, times `inverse` into codes. Adds y*c to *dot and c*c to *square, c their
+ * centroids. */
+TQV_INLINE void quantise(const float *y, const int n, float inverse, uint8_t *codes, tqv_f32 *dot, tqv_f32 *square) {
+    const int vectors = n / TQV_LANES;
+    tqv_f32 v[TOGETHER], t[TOGETHER];
+    tqv_bits m[TOGETHER];
+%     if symmetric then
+    tqv_bits negative[TOGETHER];
+%     end
+    TQV_UNROLL for (int i = 0; i < vectors; i++) {
+        v[i] = tqv_load(y + i * TQV_LANES);
+        t[i] = searched(tqv_mul(v[i], tqv_set1(inverse)));
+%     if symmetric then
+        /* For negative values the upper index is the smaller magnitude: one unit in the last place turns >= into >. */
+        negative[i] = tqv_xor(tqv_ge(v[i], tqv_zero()), tqv_bset1(-1));
+        t[i] = tqv_as_f32(tqv_add32(tqv_as_bits(t[i]), negative[i]));
+%     end
     }
+    search(t, m, vectors);
+    TQV_UNROLL for (int i = 0; i < vectors; i++) {
+%     if symmetric then
+        const tqv_bits flip = tqv_and(negative[i], tqv_bset1(2 * LEVELS - 1));
+        tqv_store_u8(codes + i * TQV_LANES, tqv_xor(tqv_or(m[i], tqv_bset1(LEVELS)), flip));
+%     else
+        tqv_store_u8(codes + i * TQV_LANES, m[i]);
+%     end
+        const tqv_f32 c = tqv_lookup_f32(LEVEL, m[i]);
+        *dot = tqv_fma(searched(v[i]), c, *dot);
+        *square = tqv_fma(c, c, *square);
+    }
+}
+
+/* The same for any n that is a multiple of 16; sums across lanes. */
+TQV_INLINE void quantise_all(const float *y, const int n, float inverse, uint8_t *codes, float *dot, float *square) {
+    tqv_f32 yc = tqv_zero(), cc = tqv_zero();
+    int i = 0;
+    for (; i + TOGETHER * TQV_LANES <= n; i += TOGETHER * TQV_LANES)
+        quantise(y + i, TOGETHER * TQV_LANES, inverse, codes + i, &yc, &cc);
+    for (; i < n; i += 16)
+        quantise(y + i, 16, inverse, codes + i, &yc, &cc);
     *dot = tqv_hsum(yc);
     *square = tqv_hsum(cc);
 }
 % end
 
 % if subs == 0 and bits < 8 then
-/* One scale per block: candidates around the one that puts the largest value on the outermost centroid, each refitted by
- * least squares (the error left is |y|^2 - dot^2/square); the best is kept. */
-static void append_searched(const float *y, uint8_t *block) {
-    static const float CANDIDATES[] = {0.80f, 0.87f, 0.94f, 1.01f};
-    uint8_t codes[BLOCK];
-    tqv_f32 top = tqv_zero();
-    for (int i = 0; i < BLOCK; i += TQV_LANES)
-        top = tqv_max(top, tqv_abs(tqv_load(y + i)));
-    const float unit = tqv_hmax(top) / ${hexf(centroids[#centroids])};
-    float best = -1.0f, inverse = 0.0f, dot, square;
-    if (unit > 0x1p-100f)
-        for (int k = 0; k < 4; k++) {
-            const float candidate = 1.0f / (unit * CANDIDATES[k]);
-            quantise(y, BLOCK, candidate, NULL, &dot, &square);
-            if (dot * dot > best * square) {
-                best = dot * dot / square;
-                inverse = candidate;
+%     assert(symmetric, "centroids: a table without gains is symmetric")
+/* One scale per block. Candidates around the one that puts the largest value on the outermost centroid are each refitted
+ * by least squares, which leaves an error of |y|^2 - dot^2/square; the best is kept. All blocks and candidates are tried
+ * before anything is summed across lanes, so that no step waits for the one before. */
+static void append_searched(const float *y, uint8_t *blocks) {
+    enum { TRIES = ${#search.factors}, N = CHUNK / BLOCK, ROUND = (N * TRIES + TQV_LANES - 1) / TQV_LANES * TQV_LANES };
+    enum { PAIRS = BLOCK % 32 == 0 ? 2 : 1 }; /* 16 values each, searched together */
+    static const float INVERSE_FACTORS[TRIES] = {${floats(inverse_factors)}};
+    tqv_f32 dots[ROUND], squares[ROUND], tops[(N + TQV_LANES - 1) / TQV_LANES * TQV_LANES];
+    float top[sizeof tops / sizeof *tops], gained[ROUND], inverse[N];
+    for (int i = N * TRIES; i < ROUND; i++)
+        dots[i] = squares[i] = tqv_zero();
+    for (int b = 0; b < (int)(sizeof tops / sizeof *tops); b++) {
+        tops[b] = tqv_zero();
+        for (int i = 0; b < N && i < BLOCK; i += TQV_LANES)
+            tops[b] = tqv_max(tops[b], tqv_abs(tqv_load(y + b * BLOCK + i)));
+    }
+    for (int b = 0; b < N; b += TQV_LANES)
+        tqv_store(top + b, tqv_maxima(tops + b));
+    for (int b = 0; b < N; b++) {
+        const float unit = top[b] / LEVEL[LEVELS - 1];
+        inverse[b] = unit > 0x1p-100f ? 1.0f / unit : 0.0f;
+        TQV_UNROLL for (int k = 0; k < TRIES; k++) {
+            const tqv_f32 candidate = tqv_set1(inverse[b] * INVERSE_FACTORS[k]);
+            tqv_f32 vc = tqv_zero(), cc = tqv_zero();
+            for (int i = 0; i < BLOCK; i += 16 * PAIRS) {
+                tqv_f32 v[2 * PAIRS], t[2 * PAIRS];
+                tqv_bits m[2 * PAIRS];
+                TQV_UNROLL for (int j = 0; j < 16 * PAIRS / TQV_LANES; j++) {
+                    v[j] = tqv_abs(tqv_load(y + b * BLOCK + i + j * TQV_LANES));
+                    t[j] = tqv_mul(v[j], candidate);
+                }
+                search(t, m, 16 * PAIRS / TQV_LANES);
+                TQV_UNROLL for (int j = 0; j < 16 * PAIRS / TQV_LANES; j++) {
+                    const tqv_f32 c = tqv_lookup_f32(LEVEL, m[j]);
+                    vc = tqv_fma(v[j], c, vc);
+                    cc = tqv_fma(c, c, cc);
+                }
             }
+            dots[b * TRIES + k] = vc;
+            squares[b * TRIES + k] = cc;
         }
-    quantise(y, BLOCK, inverse, codes, &dot, &square);
-    store_scale(block, dot / (square * STEP));
-    pack_block(codes, block);
+    }
+    for (int i = 0; i < ROUND; i += TQV_LANES) {
+        const tqv_f32 dot = tqv_sums(dots + i);
+        tqv_store(gained + i, tqv_div(tqv_mul(dot, dot), tqv_sums(squares + i)));
+    }
+    for (int b = 0; b < N; b++) {
+        float most = gained[b * TRIES], best = INVERSE_FACTORS[0], dot, square;
+        for (int k = 1; k < TRIES; k++) { /* selects: a branch could not be predicted */
+            const float g = gained[b * TRIES + k];
+            best = g > most ? INVERSE_FACTORS[k] : best;
+            most = g > most ? g : most;
+        }
+        uint8_t codes[BLOCK];
+        quantise_all(y + b * BLOCK, BLOCK, inverse[b] * best, codes, &dot, &square);
+        store_scale(blocks + b * BLOCK_BYTES, dot / (square * STEP));
+        pack_block(codes, blocks + b * BLOCK_BYTES);
+    }
 }
 
 /* One scale per chunk, stored in each of its blocks: its norm, or what gives the decoded chunk its norm. */
 static void append_chunk(const float *y, float norm, int corrected, uint8_t *block) {
     uint8_t codes[CHUNK];
     float dot, square;
-    quantise(y, CHUNK, norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f, codes, &dot, &square);
+    quantise_all(y, CHUNK, norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f, codes, &dot, &square);
     const float scale = corrected ? norm / (STEP * sqrtf(square)) : norm;
     for (int b = 0; b < CHUNK / BLOCK; b++) {
         store_scale(block + b * BLOCK_BYTES, scale);
@@ -195,81 +268,97 @@ static void append_chunk(const float *y, float norm, int corrected, uint8_t *blo
 }
 % end
 % if subs > 0 then
-%     local levels = signed and 8 or 16
 static const float GAINS[16] = {${floats(gains)}};
+static const float INVERSE_GAINS[16] = {${floats(inverse_gains)}};
 /* The code of the gain nearest to a wanted size. */
-static const uint8_t LEVELS[64] = {${list(levels_by_size)}};
+static const uint8_t CODE_OF_SIZE[64] = {${list(code_of_size)}};
 
-TQV_INLINE int level(float size) {
-    return LEVELS[size < 0.0f ? 0 : size > 63.0f ? 63 : (int)(size + 0.5f)];
+TQV_INLINE int code_of(float size) {
+    return CODE_OF_SIZE[size < 0.0f ? 0 : size > 63.0f ? 63 : (int)(size + 0.5f)];
 }
 
-/* Error of 16 values, in units of the chunk, if their gain is g. */
-TQV_INLINE float gain_error(tqv_f32 const v[16 / TQV_LANES], float g) {
-    const tqv_f32 inverse = tqv_set1(1.0f / g), minus = tqv_set1(-g);
-    tqv_f32 sum = tqv_zero();
-    for (int i = 0; i < 16 / TQV_LANES; i++) {
-        tqv_f32 c;
-        (void)nearest(tqv_mul(v[i], inverse), &c);
-        const tqv_f32 e = tqv_fma(minus, c, v[i]);
-        sum = tqv_fma(e, e, sum);
-    }
-    return tqv_hsum(sum);
-}
-
-/* Tries gain codes near the one that the extreme values ask for. */
-static int search_gain(tqv_f32 const v[16 / TQV_LANES]) {
-    tqv_f32 high = v[0], low = tqv_sub(tqv_zero(), v[0]);
-    for (int i = 1; i < 16 / TQV_LANES; i++) {
-        high = tqv_max(high, v[i]);
-        low = tqv_max(low, tqv_sub(tqv_zero(), v[i]));
-    }
-    const float above = tqv_hmax(high), below = tqv_hmax(low);
-    int best = 0;
-    float least = INFINITY;
+/* The codes that are worth a try for values between -below and above: those near what the extremes ask for. */
 %     if signed then
-    for (int negative = 0; negative < 2; negative++) {
-        const float up = (negative ? below : above) / ${hexf(centroids[#centroids])}, down = (negative ? above : below) / ${hexf(-centroids[1])};
-        const int middle = level(${hexf(search.slope)} * (up > down ? up : down) + ${hexf(search.offset)});
-        for (int code = middle > ${search.around} ? middle - ${search.around} : 0; code <= middle + ${search.around} && code < 8; code++) {
-            const float error = gain_error(v, negative ? -GAINS[code] : GAINS[code]);
-            if (error < least) {
-                least = error;
-                best = code + 8 * negative;
+enum { TRIES = ${2 * (2 * search.around + 1)} };
+TQV_INLINE void codes_to_try(float above, float below, uint8_t *code) {
+    TQV_UNROLL for (int negative = 0; negative < 2; negative++) {
+        const float up = (negative ? below : above) * ${hexf(1 / centroids[#centroids])};
+        const float down = (negative ? above : below) * ${hexf(-1 / centroids[1])};
+        int first = code_of(${hexf(search.slope)} * (up > down ? up : down) + ${hexf(search.offset)}) - ${search.around};
+        first = first < 0 ? 0 : first > ${7 - 2 * search.around} ? ${7 - 2 * search.around} : first;
+        TQV_UNROLL for (int k = 0; k < TRIES / 2; k++)
+            code[negative * (TRIES / 2) + k] = (uint8_t)(8 * negative + first + k);
+    }
+}
+%     else
+enum { TRIES = ${#search.factors} };
+TQV_INLINE void codes_to_try(float above, float below, uint8_t *code) {
+    static const float FACTORS[TRIES] = {${floats(search.factors)}};
+    const float size = (above > below ? above : below) * ${hexf(1 / centroids[#centroids])};
+    TQV_UNROLL for (int k = 0; k < TRIES; k++)
+        code[k] = (uint8_t)code_of(size * FACTORS[k]);
+}
+%     end
+
+/* A gain code per 16 values, then one norm for the chunk by least squares over all of them. As for plain blocks, all
+ * codes of all sub-blocks are tried before errors are summed across lanes. */
+static void append_gains(const float *y, float norm, uint8_t *block) {
+    enum { N = CHUNK / 16, N_ROUND = (N + TQV_LANES - 1) / TQV_LANES * TQV_LANES };
+    enum { ROUND = (N * TRIES + TQV_LANES - 1) / TQV_LANES * TQV_LANES, VECTORS = 16 / TQV_LANES };
+    float z[CHUNK], above[N_ROUND], below[N_ROUND], error[ROUND], yv = 0.0f, vv = 0.0f;
+    tqv_f32 high[N_ROUND], low[N_ROUND], errors[ROUND];
+    uint8_t codes[CHUNK], tried[N * TRIES];
+    uint16_t words[HEADER / 2 - 1] = {0};
+    const tqv_f32 inverse = tqv_set1(norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f);
+    for (int s = 0; s < N_ROUND; s++) {
+        high[s] = low[s] = tqv_zero();
+        for (int i = 16 * s; s < N && i < 16 * s + 16; i += TQV_LANES) {
+            const tqv_f32 v = tqv_mul(tqv_load(y + i), inverse);
+            tqv_store(z + i, v);
+            high[s] = tqv_max(high[s], v);
+            low[s] = tqv_max(low[s], tqv_sub(tqv_zero(), v));
+        }
+    }
+    for (int s = 0; s < N; s += TQV_LANES) {
+        tqv_store(above + s, tqv_maxima(high + s));
+        tqv_store(below + s, tqv_maxima(low + s));
+    }
+    for (int s = 0; s < N; s++) {
+        codes_to_try(above[s], below[s], tried + s * TRIES);
+        const uint8_t *code = tried + s * TRIES;
+        tqv_f32 v[VECTORS], t[2 * VECTORS];
+        tqv_bits m[2 * VECTORS];
+        TQV_UNROLL for (int i = 0; i < VECTORS; i++)
+            v[i] = searched(tqv_load(z + 16 * s + i * TQV_LANES));
+        TQV_UNROLL for (int k = 0; k < TRIES; k += 2) {
+            TQV_UNROLL for (int i = 0; i < 2 * VECTORS; i++)
+                t[i] = tqv_mul(v[i % VECTORS], tqv_set1(INVERSE_GAINS[code[k + i / VECTORS]]));
+            search(t, m, 2 * VECTORS);
+            TQV_UNROLL for (int j = 0; j < 2; j++) {
+                const tqv_f32 minus = tqv_set1(-GAINS[code[k + j]]);
+                tqv_f32 sum = tqv_zero();
+                TQV_UNROLL for (int i = 0; i < VECTORS; i++) {
+                    const tqv_f32 e = tqv_fma(minus, tqv_lookup_f32(LEVEL, m[j * VECTORS + i]), v[i]);
+                    sum = tqv_fma(e, e, sum);
+                }
+                errors[s * TRIES + k + j] = sum;
             }
         }
     }
-%     else
-    static const float FACTORS[] = {${floats(search.factors)}};
-    const float size = (above > below ? above : below) / ${hexf(centroids[#centroids])};
-    for (int k = 0; k < ${#search.factors}; k++) {
-        const int code = level(size * FACTORS[k]);
-        const float error = gain_error(v, GAINS[code]);
-        if (error < least) {
-            least = error;
-            best = code;
+    for (int i = N * TRIES; i < ROUND; i++)
+        errors[i] = tqv_zero();
+    for (int i = 0; i < ROUND; i += TQV_LANES)
+        tqv_store(error + i, tqv_sums(errors + i));
+    for (int s = 0; s < N; s++) {
+        float least = error[s * TRIES], dot, square;
+        int code = tried[s * TRIES];
+        for (int k = 1; k < TRIES; k++) { /* selects: a branch could not be predicted */
+            const float e = error[s * TRIES + k];
+            code = e < least ? tried[s * TRIES + k] : code;
+            least = e < least ? e : least;
         }
-    }
-%     end
-    return best;
-}
-
-/* A gain code per 16 values, then one norm for the chunk by least squares over all of them. */
-static void append_gains(const float *y, float norm, uint8_t *block) {
-    uint8_t codes[CHUNK];
-    uint16_t words[HEADER / 2 - 1] = {0};
-    float yv = 0.0f, vv = 0.0f;
-    const float inverse = norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f;
-    for (int s = 0; s < CHUNK / 16; s++) {
-        float z[16], dot, square;
-        tqv_f32 v[16 / TQV_LANES];
-        for (int i = 0; i < 16 / TQV_LANES; i++) {
-            v[i] = tqv_mul(tqv_load(y + 16 * s + i * TQV_LANES), tqv_set1(inverse));
-            tqv_store(z + i * TQV_LANES, v[i]);
-        }
-        const int code = search_gain(v);
+        quantise_all(z + 16 * s, 16, INVERSE_GAINS[code], codes + 16 * s, &dot, &square);
         words[s / 4] = (uint16_t)(words[s / 4] | code << 4 * (s % 4));
-        quantise(z, 16, 1.0f / GAINS[code], codes + 16 * s, &dot, &square);
         yv += GAINS[code] * dot;
         vv += GAINS[code] * GAINS[code] * square;
     }
@@ -328,8 +417,7 @@ int ${append_symbol}(const float *x, const float *mean, const uint32_t *signs, i
         append_gains(z, norm, blocks);
 % else
         if (mode == ${modes.searched})
-            for (int b = 0; b < CHUNK / BLOCK; b++)
-                append_searched(z + b * BLOCK, blocks + b * BLOCK_BYTES);
+            append_searched(z, blocks);
         else
             append_chunk(z, norm, mode == ${modes.nc}, blocks);
 % end

@@ -28,54 +28,69 @@ static void bias_scores(const tq_decode_job *job, int h, int first, int n, float
             scores[i] += job->alibi[h] * (float)(first + i - job->query_position);
 }
 
-/* p * V scale as integers for one head: one set per group of units; returns what one integer unit is worth. */
-static void integer_weights(const tq_v_stage *v, const float *p, const float *scales, int n, float decayed,
-                            int32_t *weights, float *factor) {
-    for (int g = 0; g < v->n_groups; g++) {
-        float unit[TQV_UNITS];
-        for (int u = 0; u < TQV_UNITS; u++) {
-            const int b = v->group_scale[g * TQV_UNITS + u];
-            if (u > 0 && b == v->group_scale[g * TQV_UNITS + u - 1]) {
-                unit[u] = unit[u - 1];
-                continue;
-            }
-            tqv_f32 top = tqv_zero(), sum = tqv_zero();
-            for (int i = 0; i < n; i += TQV_LANES) {
-                const tqv_f32 w = tqv_abs(tqv_mul(tqv_load(p + i), tqv_load(scales + b * STRIDE + i)));
-                top = tqv_max(top, w);
-                sum = tqv_add(sum, w);
-            }
-            const float by_sum = tqv_hsum(sum) / v->weight_sum, by_top = tqv_hmax(top) / WEIGHT_TOP;
-            unit[u] = by_sum > by_top ? by_sum : by_top;
-        }
-        for (int i = 0; i < n; i += TQV_LANES) {
-            tqv_bits w[TQV_UNITS];
-            for (int u = 0; u < TQV_UNITS; u++) {
-                const float *scale = scales + v->group_scale[g * TQV_UNITS + u] * STRIDE + i;
-                const tqv_f32 inverse = tqv_set1(unit[u] > 0x1p-100f ? 1.0f / unit[u] : 0.0f);
-                w[u] = tqv_to_i32(tqv_mul(tqv_mul(tqv_load(p + i), tqv_load(scale)), inverse));
-            }
-            tqv_store_weights(weights + (g * QUADS + i / 4) * 2 * TQV_UNITS, w);
-        }
+/* What the heads of a tile reduce to. Reductions across lanes are done for all heads together: one by one each would wait
+ * for the one before. */
+typedef struct heads {
+    tqv_f32 lanes[TQ_MAX_GQA];
+    float of[TQ_MAX_GQA];
+} heads;
+
+static void reduce_max(heads *x, int gqa) {
+    for (int h = gqa; h % TQV_LANES; h++)
+        x->lanes[h] = tqv_zero();
+    for (int h = 0; h < gqa; h += TQV_LANES)
+        tqv_store(x->of + h, tqv_maxima(x->lanes + h));
+}
+
+static void reduce_sum(heads *x, int gqa) {
+    for (int h = gqa; h % TQV_LANES; h++)
+        x->lanes[h] = tqv_zero();
+    for (int h = 0; h < gqa; h += TQV_LANES)
+        tqv_store(x->of + h, tqv_sums(x->lanes + h));
+}
+
+/* The largest magnitude among the stored scales of each row. */
+static void top_scales(const tq_v_stage *v, const float *scales, int n, float *top) {
+    for (int i = 0; i < n; i += TQV_LANES) {
+        tqv_f32 most = tqv_zero();
+        for (int b = 0; b < v->n_scales; b++)
+            most = tqv_max(most, tqv_abs(tqv_load(scales + b * STRIDE + i)));
+        tqv_store(top + i, most);
+    }
+}
+
+/* p * V scale as integers, for one head: a set of weights per group of units, one unit of weight for all of them. */
+static void integer_weights(const tq_v_stage *v, const float *p, const float *scales, float unit, int n, int32_t *weights) {
+    const tqv_f32 inverse = tqv_set1(unit > 0x1p-100f ? 1.0f / unit : 0.0f);
+    for (int set = 0; set < v->n_sets; set++) {
+        const float *scale[TQV_UNITS];
         for (int u = 0; u < TQV_UNITS; u++)
-            factor[g * TQV_UNITS + u] = decayed * unit[u];
+            scale[u] = scales + v->scale_sets[set * TQV_UNITS + u] * STRIDE;
+        for (int i = 0; i < n; i += TQV_LANES) {
+            const tqv_f32 share = tqv_mul(tqv_load(p + i), inverse);
+            tqv_bits w[TQV_UNITS];
+            TQV_UNROLL for (int u = 0; u < TQV_UNITS; u++)
+                w[u] = tqv_to_i32(tqv_mul(share, tqv_load(scale[u] + i)));
+            tqv_store_weights(weights + (set * QUADS + i / 4) * 2 * TQV_UNITS, w);
+        }
     }
 }
 
 void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out) {
-    enum { MAX_GROUPS = (TQ_MAX_HEAD_DIM / 32 + TQV_UNITS - 1) / TQV_UNITS + 1 };
+    enum { MAX_SETS = (TQ_MAX_HEAD_DIM / 32 + TQV_UNITS - 1) / TQV_UNITS };
     const int gqa = impl->gqa;
     const tq_k_stage *k = impl->k;
     const tq_v_stage *v = impl->v;
     _Alignas(64) unsigned char prepared[TQ_MAX_GQA * (TQ_MAX_HEAD_DIM * 4 + 64) + 64];
-    _Alignas(64) float scores[TQ_MAX_GQA * STRIDE], scales[TQ_MAX_SCALES * STRIDE];
-    _Alignas(64) int32_t weights[TQ_MAX_GQA * MAX_GROUPS * QUADS * 2 * TQV_UNITS];
-    float factor[TQ_MAX_GQA * MAX_GROUPS * TQV_UNITS], decay[TQ_MAX_GQA];
+    _Alignas(64) float scores[TQ_MAX_GQA * STRIDE], scales[TQ_MAX_SCALES * STRIDE], top[STRIDE];
+    _Alignas(64) int32_t weights[TQ_MAX_GQA * MAX_SETS * QUADS * 2 * TQV_UNITS];
+    float factor[TQ_MAX_GQA], decay[TQ_MAX_GQA], max[TQ_MAX_GQA], sum[TQ_MAX_GQA];
+    heads tile_max, tile_sum, weight_max, weight_sum;
 
     k->prepare(job->q, job->q_head_stride, job->factor, prepared);
-    for (int h = 0; h < gqa; h++) {
-        out->max[h] = -INFINITY;
-        out->sum[h] = 0.0f;
+    for (int h = 0; h < TQ_MAX_GQA; h++) {
+        max[h] = -INFINITY;
+        sum[h] = 0.0f;
     }
     for (int i = 0; i < gqa * v->acc_values; i++)
         out->acc[i] = 0.0f;
@@ -87,8 +102,10 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
         const tq_rows k_rows = {job->k + (size_t)first * job->k_stride, job->k_stride, n, last, impl->k_prefetch};
         const tq_rows v_rows = {job->v + (size_t)first * job->v_stride, job->v_stride, n, last, impl->v_prefetch};
         k->scores(prepared, &k_rows, scores);
-        if (v->n_scales)
+        if (v->n_scales) {
             v->scales(&v_rows, scales);
+            top_scales(v, scales, padded, top);
+        }
         for (int h = 0; h < gqa; h++) {
             float *s = scores + h * STRIDE;
             if (job->softcap > 0.0f)
@@ -96,28 +113,52 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
             bias_scores(job, h, first, n, s);
             for (int i = n; i < padded; i++)
                 s[i] = -INFINITY;
-            tqv_f32 top = tqv_load(s);
+            tqv_f32 most = tqv_load(s);
             for (int i = TQV_LANES; i < padded; i += TQV_LANES)
-                top = tqv_max(top, tqv_load(s + i));
-            /* The tile's own maximum scales its weights, so that they keep all their bits wherever the tile stands. */
-            const float tile_max = tqv_hmax(top);
-            tqv_f32 sum = tqv_zero();
+                most = tqv_max(most, tqv_load(s + i));
+            tile_max.lanes[h] = most;
+        }
+        /* The tile's own maximum scales its weights, so that they keep all their bits wherever the tile stands. */
+        reduce_max(&tile_max, gqa);
+        for (int h = 0; h < gqa; h++) {
+            float *s = scores + h * STRIDE;
+            const tqv_f32 minus = tqv_set1(-tile_max.of[h]);
+            tqv_f32 total = tqv_zero(), w_most = tqv_zero(), w_total = tqv_zero();
             for (int i = 0; i < padded; i += TQV_LANES) {
-                const tqv_f32 p = tqv_exp2(tqv_sub(tqv_load(s + i), tqv_set1(tile_max)));
-                sum = tqv_add(sum, p);
+                const tqv_f32 p = tqv_exp2(tqv_add(tqv_load(s + i), minus));
                 tqv_store(s + i, p);
+                total = tqv_add(total, p);
+                if (v->n_scales) {
+                    const tqv_f32 w = tqv_mul(p, tqv_load(top + i));
+                    w_most = tqv_max(w_most, w);
+                    w_total = tqv_add(w_total, w);
+                }
             }
-            const float max = out->max[h] > tile_max ? out->max[h] : tile_max;
-            const float mine = exp2f(tile_max - max);
-            decay[h] = exp2f(out->max[h] - max);
-            out->sum[h] = out->sum[h] * decay[h] + tqv_hsum(sum) * mine;
-            out->max[h] = max;
-            if (v->n_scales)
-                integer_weights(v, s, scales, padded, mine, weights + h * v->n_groups * QUADS * 2 * TQV_UNITS,
-                                factor + h * v->n_groups * TQV_UNITS);
-            else
-                factor[h] = mine;
+            tile_sum.lanes[h] = total;
+            weight_max.lanes[h] = w_most;
+            weight_sum.lanes[h] = w_total;
+        }
+        reduce_sum(&tile_sum, gqa);
+        for (int h = 0; h < gqa; h += TQV_LANES) {
+            const tqv_f32 old = tqv_load(max + h), tile = tqv_load(tile_max.of + h), now = tqv_max(old, tile);
+            const tqv_f32 keep = tqv_exp2(tqv_sub(old, now)), mine = tqv_exp2(tqv_sub(tile, now));
+            tqv_store(max + h, now);
+            tqv_store(sum + h, tqv_fma(tqv_load(sum + h), keep, tqv_mul(tqv_load(tile_sum.of + h), mine)));
+            tqv_store(decay + h, keep);
+            tqv_store(factor + h, mine);
+        }
+        if (v->n_scales) {
+            reduce_max(&weight_max, gqa);
+            reduce_sum(&weight_sum, gqa);
+            for (int h = 0; h < gqa; h++) {
+                const float by_sum = weight_sum.of[h] / v->weight_sum, by_max = weight_max.of[h] / WEIGHT_TOP;
+                const float unit = by_sum > by_max ? by_sum : by_max;
+                integer_weights(v, scores + h * STRIDE, scales, unit, padded, weights + h * v->n_sets * QUADS * 2 * TQV_UNITS);
+                factor[h] *= unit;
+            }
         }
         v->accumulate(&v_rows, v->n_scales ? (const void *)weights : (const void *)scores, factor, decay, out->acc);
     }
+    memcpy(out->max, max, (size_t)gqa * sizeof *max);
+    memcpy(out->sum, sum, (size_t)gqa * sizeof *sum);
 }

@@ -40,29 +40,25 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
     int i = 0;
     for (; i + keys <= rows->n; i += keys) {
         const uint8_t *row = rows->first + (size_t)i * rows->stride;
-        if (rows->prefetch)
-            for (size_t r = 0; r < (size_t)keys; r++)
-                for (size_t at = 0; at < ROW_BYTES; at += 64)
-                    tqv_prefetch((const void *)((uintptr_t)row + (r + rows->prefetch) * rows->stride + at));
+        prefetch_rows(rows, i, keys, ROW_BYTES);
         score_rows(gqa, keys, q, row, rows->stride, scores + i);
     }
     for (; i < rows->n; i++)
         score_rows(gqa, 1, q, rows->first + (size_t)i * rows->stride, rows->stride, scores + i);
 }
 
-/* Adds all rows to `vectors` vectors of values from `first` on. */
-TQV_INLINE void accumulate_values(const int gqa, const int vectors, int first, const tq_rows *rows, const float *weights,
-                                  const float *factor, const float *decay, float *acc) {
+/* Adds n rows to `vectors` vectors of values from `first` on. */
+TQV_INLINE void accumulate_values(const int gqa, const int vectors, int first, const uint8_t *row, size_t stride, int n,
+                                  size_t ahead, const float *weights, const float *factor, const float *decay, float *acc) {
     tqv_f32 sum[TQ_MAX_GQA][4], v[4];
     TQV_UNROLL for (int h = 0; h < gqa; h++)
         TQV_UNROLL for (int c = 0; c < vectors; c++)
             sum[h][c] = tqv_zero();
-    const uint8_t *row = rows->first + 2 * first;
-    for (int i = 0; i < rows->n; i++, row += rows->stride) {
-        if (rows->prefetch && first % 32 == 0)
-            tqv_prefetch((const void *)((uintptr_t)row + rows->prefetch * rows->stride));
+    for (int i = 0; i < n; i++) {
+        if (ahead && first % 32 == 0) /* a line per row and pass: a burst would block the loads */
+            tqv_prefetch((const void *)((uintptr_t)row + ((size_t)i + ahead) * stride + 2 * (size_t)first));
         TQV_UNROLL for (int c = 0; c < vectors; c++)
-            v[c] = tqv_from_f16(row + 2 * c * TQV_LANES);
+            v[c] = tqv_from_f16(row + (size_t)i * stride + 2 * (first + c * TQV_LANES));
         TQV_UNROLL for (int h = 0; h < gqa; h++) {
             const tqv_f32 w = tqv_set1(weights[h * TQ_MAX_TILE + i]);
             TQV_UNROLL for (int c = 0; c < vectors; c++)
@@ -77,14 +73,21 @@ TQV_INLINE void accumulate_values(const int gqa, const int vectors, int first, c
         }
 }
 
+/* In bands of rows that stay in L1 over the passes, each read in the order of memory. */
 TQV_SPECIALISE void accumulate(const int gqa, const tq_rows *rows, const float *weights, const float *factor,
                                const float *decay, float *acc) {
+    enum { BAND = 16 };
+    static const float KEEP[TQ_MAX_GQA] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const int vectors = gqa <= 2 ? 4 : gqa <= 5 ? 2 : 1;
-    int first = 0;
-    for (; first + vectors * TQV_LANES <= HEAD_DIM; first += vectors * TQV_LANES)
-        accumulate_values(gqa, vectors, first, rows, weights, factor, decay, acc);
-    for (; first < HEAD_DIM; first += TQV_LANES)
-        accumulate_values(gqa, 1, first, rows, weights, factor, decay, acc);
+    for (int i = 0; i < rows->n; i += BAND) {
+        const uint8_t *row = rows->first + (size_t)i * rows->stride;
+        const int n = rows->n - i < BAND ? rows->n - i : BAND;
+        int first = 0;
+        for (; first + vectors * TQV_LANES <= HEAD_DIM; first += vectors * TQV_LANES)
+            accumulate_values(gqa, vectors, first, row, rows->stride, n, rows->prefetch, weights + i, factor, i ? KEEP : decay, acc);
+        for (; first < HEAD_DIM; first += TQV_LANES)
+            accumulate_values(gqa, 1, first, row, rows->stride, n, rows->prefetch, weights + i, factor, i ? KEEP : decay, acc);
+    }
 }
 
 static void finish(const float *acc, float *out) {

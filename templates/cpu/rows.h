@@ -28,16 +28,16 @@ TQV_INLINE group group_at(const tq_rows *rows, int i, int staged, const uint8_t 
     return i == staged ? in_stage : in_cache;
 }
 
-/* The lines that a later group lies in. */
-TQV_INLINE void prefetch_group(const tq_rows *rows, int i, size_t row_bytes) {
+/* Fetches the n rows that lie rows->prefetch keys behind row i. */
+TQV_INLINE void prefetch_rows(const tq_rows *rows, int i, const int n, const size_t row_bytes) {
     if (!rows->prefetch)
         return;
     const uintptr_t p = (uintptr_t)rows->first + ((size_t)i + rows->prefetch) * rows->stride;
     if (rows->stride == row_bytes) {
-        for (size_t at = 0; at < TQV_LANES * row_bytes; at += 64)
+        for (size_t at = 0; at < (size_t)n * row_bytes; at += 64)
             tqv_prefetch((const void *)(p + at));
     } else {
-        for (size_t r = 0; r < TQV_LANES; r++)
+        for (size_t r = 0; r < (size_t)n; r++)
             for (size_t at = 0; at < row_bytes + 63; at += 64)
                 tqv_prefetch((const void *)(p + r * rows->stride + at));
     }

@@ -99,6 +99,17 @@ TQV_INLINE float tqv_hmax(tqv_f32 a) {
     TQV_EACH m = m > a.v[i] ? m : a.v[i];
     return m;
 }
+/* lane i: the sum, the maximum of the lanes of v[i] */
+TQV_INLINE tqv_f32 tqv_sums(const tqv_f32 v[TQV_LANES]) {
+    tqv_f32 y;
+    TQV_EACH y.v[i] = tqv_hsum(v[i]);
+    return y;
+}
+TQV_INLINE tqv_f32 tqv_maxima(const tqv_f32 v[TQV_LANES]) {
+    tqv_f32 y;
+    TQV_EACH y.v[i] = tqv_hmax(v[i]);
+    return y;
+}
 /* all ones in the lanes where a >= b */
 TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
     tqv_bits y;
@@ -322,11 +333,6 @@ TQV_INLINE tqv_bits tqv_transpose_bytes(tqv_bits x) {
 TQV_INLINE tqv_bits tqv_units(const int32_t p[TQV_UNITS]) {
     tqv_bits y;
     TQV_EACH y.i32[i] = p[i % TQV_UNITS];
-    return y;
-}
-TQV_INLINE tqv_f32 tqv_units_f32(const float p[TQV_UNITS]) {
-    tqv_f32 y;
-    TQV_EACH y.v[i] = p[i % TQV_UNITS];
     return y;
 }
 /* 16-bit weights of LANES keys, one vector of integers per unit, as [quad][keys 0,2 / keys 1,3][unit] pairs */

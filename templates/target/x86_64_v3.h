@@ -73,6 +73,19 @@ TQV_INLINE float tqv_hmax(tqv_f32 a) {
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
 }
+/* Lane i: what v[i] reduces to; far cheaper than one by one. */
+#define TQV_REDUCE_ALL(name, op)                                                                                       \
+    TQV_INLINE __m256 name##_pair(__m256 a, __m256 b) {                                                                \
+        return op(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));                                       \
+    }                                                                                                                  \
+    TQV_INLINE tqv_f32 name(const tqv_f32 v[TQV_LANES]) {                                                              \
+        const __m256 a = name##_pair(name##_pair(v[0], v[1]), name##_pair(v[2], v[3]));                                \
+        const __m256 b = name##_pair(name##_pair(v[4], v[5]), name##_pair(v[6], v[7]));                                \
+        return op(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));                             \
+    }
+TQV_REDUCE_ALL(tqv_sums, _mm256_add_ps)
+TQV_REDUCE_ALL(tqv_maxima, _mm256_max_ps)
+
 TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
     return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
 }
@@ -168,7 +181,7 @@ TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
     _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
 }
 TQV_INLINE void tqv_prefetch(const void *p) {
-    _mm_prefetch((const char *)p, _MM_HINT_T0);
+    _mm_prefetch((const char *)p, _MM_HINT_T1);
 }
 
 /* ---- keys in lanes ---------------------------------------------------------------------------------------------- */
@@ -249,15 +262,11 @@ TQV_INLINE tqv_bits tqv_units(const int32_t p[TQV_UNITS]) {
     memcpy(&x, p, 8);
     return _mm256_set1_epi64x(x);
 }
-TQV_INLINE tqv_f32 tqv_units_f32(const float p[TQV_UNITS]) {
-    return _mm256_castpd_ps(_mm256_broadcast_sd((const double *)(const void *)p));
-}
 /* Weights of LANES keys, one vector of 32-bit integers per unit: [quad][even, odd keys][unit], two 16-bit weights each. */
 TQV_INLINE void tqv_store_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
-    const __m256i mask = _mm256_set1_epi32(0xffff);
-    const __m256i a = _mm256_or_si256(_mm256_and_si256(w[0], mask), _mm256_slli_epi32(_mm256_srli_si256(w[0], 8), 16));
-    const __m256i b = _mm256_or_si256(_mm256_and_si256(w[1], mask), _mm256_slli_epi32(_mm256_srli_si256(w[1], 8), 16));
-    _mm256_storeu_si256((__m256i *)(void *)p, _mm256_unpacklo_epi32(a, b));
+    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13,
+                                           2, 3, 6, 7, 10, 11, 14, 15);
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm256_shuffle_epi8(_mm256_packs_epi32(w[0], w[1]), order));
 }
 
 /* ---- transform -------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""The calls, fields and exit statuses that scripts rely on.   usage: contract_test.py PROJECT BUILD [TestCase.test ...]
+
+Adding fields is fine; renaming one breaks somebody's script and this test.
+"""
+import filecmp
+import glob
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+project, build = map(os.path.abspath, sys.argv[1:3])
+TQGEN = os.path.join(project, 'gen', 'tqgen')
+TQ = os.path.join(build, 'tq')
+SHAPE = ['--head-dim', '128', '--gqa', '4', '--k', 'turbo3', '--v', 'turbo3']
+
+
+def tensor(which):
+    found = sorted(glob.glob(os.path.join(project, 'tests', 'kv', '*.%s.npy' % which)))
+    return found[0] if found else None
+
+
+class Contract(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def run_command(self, *argv, status=0, **environment):
+        done = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **environment})
+        self.assertEqual(done.returncode, status, '%s:\n%s%s' % (' '.join(argv), done.stdout, done.stderr))
+        return done
+
+    def refused(self, *argv, naming):
+        """Status 2, a sentence on stderr that names what was wrong, nothing on stdout."""
+        done = self.run_command(*argv, status=2)
+        self.assertEqual(done.stdout, '')
+        self.assertIn(naming, done.stderr)
+
+    def rows(self, *argv, fields):
+        data = json.loads(self.run_command(*argv, '--json').stdout)
+        rows = data['rows'] if isinstance(data, dict) and 'rows' in data else data if isinstance(data, list) else [data]
+        self.assertTrue(rows)
+        for row in rows:
+            self.assertLessEqual(set(fields.split()), set(row), argv)
+        return rows
+
+
+class Generator(Contract):
+    def generate(self, name, *arguments, **environment):
+        self.run_command(TQGEN, *arguments, '-o', self.path(name), **environment)
+        return self.path(name)
+
+    def test_generates_what_axes_select(self):
+        folder = self.generate('one', '--arch', 'x86-64-v3', *SHAPE)
+        self.assertTrue(os.path.exists(os.path.join(folder, 'CMakeLists.txt')))
+        self.assertTrue(os.path.exists(os.path.join(folder, 'manifest.json')))
+
+    def test_writes_nothing_on_bad_arguments(self):
+        for bad in (['--arch', 'gfx9999'], ['--arch', 'x86-64-v3', '--head-dim', '63'],
+                    ['--arch', 'x86-64-v3', '--k', 'turbo9'], ['--arch', 'c', '--gqa', '0'], ['--nonsense']):
+            self.refused(TQGEN, *bad, '-o', self.path('bad'), naming=bad[-1].lstrip('-'))
+            self.assertFalse(os.path.exists(self.path('bad')))
+
+    def test_does_not_write_through_a_file(self):
+        open(self.path('file'), 'w').close()
+        done = subprocess.run([TQGEN, '--arch', 'c', *SHAPE, '-o', self.path('file/below')], capture_output=True)
+        self.assertNotEqual(done.returncode, 0)
+
+    def test_is_deterministic(self):
+        axes = ['--arch', 'c', '--head-dim', '64', '--gqa', '1']
+        first = self.generate('first', *axes, LC_ALL='C', TZ='UTC')
+        second = self.generate('second/deeper', *axes, LC_ALL='C.UTF-8', TZ='Asia/Tokyo')
+        different = []
+        for base, _, files in os.walk(first):
+            for file in files:
+                a = os.path.join(base, file)
+                if not filecmp.cmp(a, os.path.join(second, os.path.relpath(a, first)), shallow=False):
+                    different.append(a)
+        self.assertEqual(different, [])
+
+    def test_leaves_unchanged_files_alone(self):
+        axes = ['--arch', 'c', *SHAPE]
+        folder = self.generate('twice', *axes)
+        before = {f: os.stat(os.path.join(folder, f)).st_mtime_ns for f in os.listdir(folder)}
+        self.generate('twice', *axes)
+        self.assertEqual(before, {f: os.stat(os.path.join(folder, f)).st_mtime_ns for f in os.listdir(folder)})
+
+    def test_lists(self):
+        rows = self.rows(TQGEN, 'list', fields='name op arch head_dim k v')
+        self.run_command(TQGEN, 'show', rows[0]['name'])
+        self.refused(TQGEN, 'show', 'tq_nonsense', naming='tq_nonsense')
+        self.rows(TQGEN, 'formats', fields='name bits block bytes_per_value')
+        self.rows(TQGEN, 'archs', fields='name')
+
+    def test_check_finds_drift(self):
+        folder = self.generate('drift', '--arch', 'c', *SHAPE)
+        self.run_command(TQGEN, 'check', folder)
+        with open(os.path.join(folder, 'builtin.c'), 'a') as file:
+            file.write('/* by hand */\n')
+        self.assertIn('builtin.c', ''.join(self.run_command(TQGEN, 'check', folder, status=1).__dict__[k]
+                                           for k in ('stdout', 'stderr')))
+
+
+class Tool(Contract):
+    def test_info_and_plan(self):
+        self.run_command(TQ, 'info')
+        self.rows(TQ, 'info', fields='')
+        self.rows(TQ, 'plan', '--op', 'decode', *SHAPE, fields='variant why')
+
+    def test_bench(self):
+        self.rows(TQ, 'bench', '--op', 'decode', *SHAPE, '--n-kv', '2048',
+                  fields='variant op head_dim gqa k v layout n_kv device median_ns ns_per_key_head ratio_f16 read_fraction')
+
+    def test_tune_and_use_its_file(self):
+        tuning = self.path('tuning')
+        rows = self.rows(TQ, 'tune', '--op', 'decode', *SHAPE, '--budget', '3', '-o', tuning,
+                         fields='variant median_ns verified')
+        self.assertTrue(all(row['verified'] in (True, 'yes', 1) for row in rows), rows)
+        plan = json.loads(self.run_command(TQ, 'plan', '--op', 'decode', *SHAPE, '--json', TQ_TUNING=tuning).stdout)
+        plan = plan['rows'][0] if isinstance(plan, dict) and 'rows' in plan else plan[0] if isinstance(plan, list) else plan
+        self.assertIn(tuning, plan['why'])
+
+    def test_ab(self):
+        self.rows(TQ, 'ab', 'turbo3/turbo3', 'f16/f16', '--head-dim', '128', '--gqa', '4', '--n-kv', '1024',
+                  fields='a b ratio low high verdict')
+
+    def test_bad_arguments(self):
+        self.refused(TQ, 'nonsense', naming='nonsense')
+        self.refused(TQ, 'plan', '--head-dim', '-1', naming='head-dim')
+        self.refused(TQ, 'plan', '--op', 'decode', '--head-dim', '128', '--gqa', '4', '--k', 'turbo9', '--v', 'turbo3',
+                     naming='turbo9')
+        self.refused(TQ, 'bench', '--n-kv', 'many', naming='many')
+        self.refused(TQ, 'ab', 'turbo3/turbo3', naming='ab')
+
+    def test_corrupt_tuning_file(self):
+        with open(self.path('corrupt'), 'wb') as file:
+            file.write(b'\x7fELF nonsense\n')
+        done = subprocess.run([TQ, 'plan', '--op', 'decode', *SHAPE], capture_output=True, text=True,
+                              env={**os.environ, 'TQ_TUNING': self.path('corrupt')})
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn('corrupt:1', done.stderr)
+
+    def test_unwritable_output(self):
+        done = subprocess.run([TQ, 'tune', '--op', 'decode', *SHAPE, '--budget', '1', '-o', self.path('no/such/file')],
+                              capture_output=True, text=True)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn('no/such/file', done.stderr)
+
+
+@unittest.skipUnless(tensor('q') and tensor('k') and tensor('v'), 'no tensors in tests/kv')
+class Eval(Contract):
+    FIELDS = 'format bytes_per_value k_relmse v_relmse kl top1 out_err'
+
+    def npy(self, name, shape, descr='<f2', fortran='False', values=None):
+        n = 1
+        for extent in shape:
+            n *= extent
+        header = "{'descr': '%s', 'fortran_order': %s, 'shape': %s, }" % (descr, fortran, tuple(shape))
+        header += ' ' * (-(10 + len(header) + 1) % 64) + '\n'
+        with open(self.path(name), 'wb') as file:
+            file.write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(header)) + header.encode())
+            file.write(bytes(values if values is not None else 2 * n))
+        return self.path(name)
+
+    def test_ranks_formats(self):
+        rows = self.rows(TQ, 'eval', '--q', tensor('q'), '--k', tensor('k'), '--v', tensor('v'), fields=self.FIELDS)
+        by_name = {row['format']: row for row in rows}
+        self.assertLess(by_name['f16']['kl'], 1e-5)
+        for better, worse in (('turbo4:none', 'turbo3:none'), ('turbo3:none', 'turbo2:none'),
+                              ('turbo3:searched', 'turbo3:none'), ('gain3', 'turbo3:searched'), ('gain3+centre', 'gain3')):
+            self.assertLess(by_name[better]['kl'], by_name[worse]['kl'])
+
+    def test_bad_tensors(self):
+        good = self.npy('good.npy', (1, 8, 64))
+        cases = [
+            ('/dev/null', '/dev/null'),
+            (self.path('missing.npy'), 'missing.npy'),
+            (self.npy('truncated.npy', (1, 8, 64), values=100), 'truncated.npy'),
+            (self.npy('dtype.npy', (1, 8, 64), descr='<i4', values=4 * 512), 'i4'),
+            (self.npy('fortran.npy', (1, 8, 64), fortran='True'), 'ortran'),
+            (self.npy('rank.npy', (8, 64)), 'rank.npy'),
+            (self.npy('head_dim.npy', (1, 8, 32)), 'shape'),
+            (self.npy('tokens.npy', (1, 9, 64)), 'shape'),
+        ]
+        for bad, naming in cases:
+            with self.subTest(bad):
+                self.refused(TQ, 'eval', '--q', good, '--k', bad, '--v', good, naming=naming)
+
+
+if __name__ == '__main__':
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

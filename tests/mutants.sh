@@ -1,0 +1,87 @@
+#!/bin/sh
+# Do the tests notice? Breaks one thing at a time in copies of kernels and runtime, builds a small set of variants and
+# expects a test to fail. A mutation that changes no text is an error of this script: mend its pattern.
+# usage: tests/mutants.sh [WORK_DIR]
+set -eu
+
+project=$(cd "$(dirname "$0")/.." && pwd)
+work=${1:-$(mktemp -d)}
+source=$work/source
+kernels=$source/generated/c
+mkdir -p "$work"
+rm -rf "$source"
+mkdir "$source"
+cp -r "$project/CMakeLists.txt" "$project/runtime" "$project/reference" "$project/tuning" "$project/tests" "$source"
+lua5.4 "$project/gen/tqgen" --arch c --head-dim 80,128 --gqa 3 --tile 64 --k turbo3,gain4,f16 --v turbo3,gain4,f16 \
+    -o "$source/generated" >"$work/log"
+sed -i 's/-O3/-O1/' "$source/generated/CMakeLists.txt" # builds faster
+cmake -S "$source" -B "$work/build" -G Ninja -DTQ_GENERATED_DIR="$source/generated" >>"$work/log"
+
+tests="variants_test laws_test append_test dequantise_test"
+
+build() {
+    # shellcheck disable=SC2086 # a list
+    cmake --build "$work/build" --target $tests >"$work/log" 2>&1 || {
+        cat "$work/log"
+        exit 1
+    }
+}
+
+# Name of the first test that fails; nothing if all pass.
+first_failure() {
+    for test in $tests; do
+        "$work/build/$test" >"$work/log" 2>&1 || {
+            echo "$test"
+            return
+        }
+    done
+}
+
+build
+if [ -n "$(first_failure)" ]; then
+    cat "$work/log"
+    echo "mutants: the tests fail before anything is broken" >&2
+    exit 1
+fi
+
+mutants=0
+missed=0
+mutant() { # what it breaks, file, sed expression
+    cp "$2" "$work/original"
+    sed -i "$3" "$2"
+    if cmp -s "$2" "$work/original"; then
+        echo "mutants: '$1': $3 changes nothing in $2" >&2
+        exit 2
+    fi
+    build
+    caught=$(first_failure)
+    cp "$work/original" "$2"
+    mutants=$((mutants + 1))
+    [ -n "$caught" ] || missed=$((missed + 1))
+    printf '%-56s %s\n' "$1" "${caught:-NOT CAUGHT}"
+}
+
+mutant "wrong centroid in one of 8" "$kernels/turbo3_d128.c" 's/\(CENTROIDS\[16\] = {-[0-9]*, \)-71,/\1-70,/'
+mutant "wrong gain in one of 16" "$kernels/gain4_d128.c" 's/\(GAINS\[16\] = {24, 26, \)28,/\129,/'
+mutant "one sign of the K mask" "$kernels/turbo3_d128.c" 's/K_SIGNS\[\] = {/&1 ^ /'
+mutant "one sign of the V mask" "$kernels/gain4_d80.c" 's/V_SIGNS\[\] = {/&1 ^ /'
+mutant "signs of K used for V" "$kernels/gain4_d128.c" 's/HEAD_DIM, V_SIGNS/HEAD_DIM, K_SIGNS/'
+mutant "difference the wrong way round in the Hadamard" "$kernels/rotate.h" 's/tqv_sub(a, b)/tqv_sub(b, a)/'
+mutant "half the reflection of odd factors" "$kernels/rotate.h" 's/2\.0f \/ (float)odd/1.0f \/ (float)odd/'
+mutant "two groups of nibbles swapped" "$kernels/turbo3_d80.c" 's/{0, 0}, {0, 4},/{0, 4}, {0, 0},/'
+mutant "spare bit taken one too high" "$kernels/turbo3_d128.c" 's/tqv_srl16(x\[2\], 2)/tqv_srl16(x[2], 1)/'
+mutant "output not rescaled when the maximum grows" "$kernels/decode.c" 's/decay\[h\] = exp2f(.*);/decay[h] = 1.0f;/'
+mutant "denominator not rescaled when the maximum grows" "$kernels/decode.c" 's/out->sum\[h\] \* decay\[h\] +/out->sum[h] +/'
+mutant "one key too many at the tail" "$kernels/decode.c" 's/for (int i = n; i < padded; i++)/for (int i = n + 1; i < padded; i++)/'
+mutant "one row too few staged at the tail" "$kernels/rows.h" 's/for (int i = at; i < rows->n; i++)/for (int i = at; i < rows->n - 1; i++)/'
+mutant "position of ALiBi off by one" "$kernels/decode.c" 's/first + i - job->query_position/& + 1/'
+mutant "splits merged without rescaling" "$source/runtime/combine.c" 's/float w = weight(from\.max\[g\], max);/float w = 1;/'
+mutant "denominator of splits not rescaled" "$source/runtime/combine.c" 's/sum += w \* from\.sum\[g\]/sum += from.sum[g]/'
+mutant "first tokens added without rescaling" "$source/runtime/combine.c" 's/acc\[j\] \* keep + w \* v\[j\]/acc[j] + w * v[j]/'
+mutant "window one key too short" "$source/runtime/internal.h" 's/n_kv - args->window : 0/n_kv - args->window + 1 : 0/'
+mutant "norm not corrected" "$kernels/turbo3_d128_append.c" 's/norm \/ (STEP \* sqrtf(square))/norm/'
+mutant "two groups packed in each other's place" "$kernels/gain4_d80_append.c" 's/x\[0\] |= g\[1\] << 4/x[0] |= g[2] << 4/'
+mutant "infinities not looked for" "$source/runtime/check.c" 's/worst < infinity ? n : 0/n/'
+
+echo "caught $((mutants - missed)) of $mutants mutants"
+[ "$missed" -eq 0 ]
