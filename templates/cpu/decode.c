@@ -15,7 +15,8 @@ enum { STRIDE = TQ_MAX_TILE, QUADS = TQ_MAX_TILE / 4 };
 static void cap_scores(float *scores, int n, float softcap) {
     const tqv_f32 one = tqv_set1(1.0f), two = tqv_set1(2.0f), top = tqv_set1(126.0f), log2e2 = tqv_set1(2.885390082f);
     for (int i = 0; i < n; i += TQV_LANES) {
-        const tqv_f32 e = tqv_exp2(tqv_min(tqv_mul(tqv_load(scores + i), log2e2), top));
+        tqv_f32 e = tqv_min(tqv_mul(tqv_load(scores + i), log2e2), top);
+        tqv_exp2(&e, 1);
         const tqv_f32 t = tqv_sub(one, tqv_div(two, tqv_add(e, one)));
         tqv_store(scores + i, tqv_mul(tqv_set1(softcap), t));
     }
@@ -66,14 +67,51 @@ static void integer_weights(const tq_v_stage *v, const float *p, const float *sc
         const float *scale[TQV_UNITS];
         for (int u = 0; u < TQV_UNITS; u++)
             scale[u] = scales + v->scale_sets[set * TQV_UNITS + u] * STRIDE;
-        for (int i = 0; i < n; i += TQV_LANES) {
+        int32_t *to = weights + set * QUADS * 2 * TQV_UNITS;
+        for (int i = 0; i < n; i += TQV_LANES, to += TQV_LANES / 4 * 2 * TQV_UNITS) {
             const tqv_f32 share = tqv_mul(tqv_load(p + i), inverse);
             tqv_bits w[TQV_UNITS];
             TQV_UNROLL for (int u = 0; u < TQV_UNITS; u++)
                 w[u] = tqv_to_i32(tqv_mul(share, tqv_load(scale[u] + i)));
-            tqv_store_weights(weights + (set * QUADS + i / 4) * 2 * TQV_UNITS, w);
+            tqv_store_weights(to, w);
         }
     }
+}
+
+/* The softmax weights of one head in place of its scores, and what they add up to. weighted: also their products with the
+ * largest scale of each row, the largest and, if `summed`, the sum. */
+typedef struct totals {
+    tqv_f32 sum, weight_max, weight_sum;
+} totals;
+
+TQV_INLINE void exponentials(const int weighted, const int summed, const int vectors, float *s, tqv_f32 minus,
+                             const float *top, totals *t) {
+    tqv_f32 p[4];
+    TQV_UNROLL for (int i = 0; i < vectors; i++)
+        p[i] = tqv_add(tqv_load(s + i * TQV_LANES), minus);
+    tqv_exp2(p, vectors);
+    TQV_UNROLL for (int i = 0; i < vectors; i++) {
+        tqv_store(s + i * TQV_LANES, p[i]);
+        t->sum = tqv_add(t->sum, p[i]);
+        if (weighted) {
+            const tqv_f32 w = tqv_mul(p[i], tqv_load(top + i * TQV_LANES));
+            t->weight_max = tqv_max(t->weight_max, w);
+            if (summed)
+                t->weight_sum = tqv_add(t->weight_sum, w);
+        }
+    }
+}
+
+TQV_INLINE totals all_exponentials(const int weighted, const int summed, float *s, int n, float tile_max,
+                                   const float *top) {
+    const tqv_f32 minus = tqv_set1(-tile_max);
+    totals t = {tqv_zero(), tqv_zero(), tqv_zero()};
+    int i = 0;
+    for (; i + 4 * TQV_LANES <= n; i += 4 * TQV_LANES)
+        exponentials(weighted, summed, 4, s + i, minus, top + i, &t);
+    for (; i < n; i += TQV_LANES)
+        exponentials(weighted, summed, 1, s + i, minus, top + i, &t);
+    return t;
 }
 
 void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out) {
@@ -86,6 +124,8 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
     _Alignas(64) int32_t weights[TQ_MAX_GQA * MAX_SETS * QUADS * 2 * TQV_UNITS];
     float factor[TQ_MAX_GQA], decay[TQ_MAX_GQA], max[TQ_MAX_GQA], sum[TQ_MAX_GQA];
     heads tile_max, tile_sum, weight_max, weight_sum;
+    /* Can the sum of a tile's integer weights be too large, even if no single one is? */
+    const int summed = v->n_scales && v->weight_sum < WEIGHT_TOP * (float)impl->tile;
 
     k->prepare(job->q, job->q_head_stride, job->factor, prepared);
     for (int h = 0; h < TQ_MAX_GQA; h++) {
@@ -122,36 +162,29 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
         reduce_max(&tile_max, gqa);
         for (int h = 0; h < gqa; h++) {
             float *s = scores + h * STRIDE;
-            const tqv_f32 minus = tqv_set1(-tile_max.of[h]);
-            tqv_f32 total = tqv_zero(), w_most = tqv_zero(), w_total = tqv_zero();
-            for (int i = 0; i < padded; i += TQV_LANES) {
-                const tqv_f32 p = tqv_exp2(tqv_add(tqv_load(s + i), minus));
-                tqv_store(s + i, p);
-                total = tqv_add(total, p);
-                if (v->n_scales) {
-                    const tqv_f32 w = tqv_mul(p, tqv_load(top + i));
-                    w_most = tqv_max(w_most, w);
-                    w_total = tqv_add(w_total, w);
-                }
-            }
-            tile_sum.lanes[h] = total;
-            weight_max.lanes[h] = w_most;
-            weight_sum.lanes[h] = w_total;
+            const totals t = summed        ? all_exponentials(1, 1, s, padded, tile_max.of[h], top)
+                             : v->n_scales ? all_exponentials(1, 0, s, padded, tile_max.of[h], top)
+                                           : all_exponentials(0, 0, s, padded, tile_max.of[h], top);
+            tile_sum.lanes[h] = t.sum;
+            weight_max.lanes[h] = t.weight_max;
+            weight_sum.lanes[h] = t.weight_sum;
         }
         reduce_sum(&tile_sum, gqa);
         for (int h = 0; h < gqa; h += TQV_LANES) {
             const tqv_f32 old = tqv_load(max + h), tile = tqv_load(tile_max.of + h), now = tqv_max(old, tile);
-            const tqv_f32 keep = tqv_exp2(tqv_sub(old, now)), mine = tqv_exp2(tqv_sub(tile, now));
+            tqv_f32 share[2] = {tqv_sub(old, now), tqv_sub(tile, now)}; /* of what was, of this tile */
+            tqv_exp2(share, 2);
             tqv_store(max + h, now);
-            tqv_store(sum + h, tqv_fma(tqv_load(sum + h), keep, tqv_mul(tqv_load(tile_sum.of + h), mine)));
-            tqv_store(decay + h, keep);
-            tqv_store(factor + h, mine);
+            tqv_store(sum + h, tqv_fma(tqv_load(sum + h), share[0], tqv_mul(tqv_load(tile_sum.of + h), share[1])));
+            tqv_store(decay + h, share[0]);
+            tqv_store(factor + h, share[1]);
         }
         if (v->n_scales) {
             reduce_max(&weight_max, gqa);
-            reduce_sum(&weight_sum, gqa);
+            if (summed)
+                reduce_sum(&weight_sum, gqa);
             for (int h = 0; h < gqa; h++) {
-                const float by_sum = weight_sum.of[h] / v->weight_sum, by_max = weight_max.of[h] / WEIGHT_TOP;
+                const float by_sum = summed ? weight_sum.of[h] / v->weight_sum : 0.0f, by_max = weight_max.of[h] / WEIGHT_TOP;
                 const float unit = by_sum > by_max ? by_sum : by_max;
                 integer_weights(v, scores + h * STRIDE, scales, unit, padded, weights + h * v->n_sets * QUADS * 2 * TQV_UNITS);
                 factor[h] *= unit;

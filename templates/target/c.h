@@ -185,10 +185,10 @@ TQV_INLINE void tqv_to_f16(uint8_t *p, tqv_f32 a) {
     TQV_EACH h[i] = tqv_float_to_half(a.v[i]);
     memcpy(p, h, sizeof h);
 }
-/* 2^a for a <= 128; 0 below -126 */
-TQV_INLINE tqv_f32 tqv_exp2(tqv_f32 a) {
-    TQV_EACH a.v[i] = a.v[i] >= -126.0f ? exp2f(a.v[i]) : 0.0f;
-    return a;
+/* x[i] = 2^x[i] in n <= 4 vectors, for x <= 127; 2^-126 below -126 */
+TQV_INLINE void tqv_exp2(tqv_f32 *x, const int n) {
+    for (int k = 0; k < n; k++)
+        TQV_EACH x[k].v[i] = exp2f(x[k].v[i] > -126.0f ? x[k].v[i] : -126.0f);
 }
 
 /* ---- bytes, 16- and 32-bit integers ----------------------------------------------------------------------------- */

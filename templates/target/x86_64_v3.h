@@ -113,20 +113,26 @@ TQV_INLINE void tqv_to_f16(uint8_t *p, tqv_f32 a) {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* 2^a for a <= 128, relative error 2e-7; 0 below -126. Minimax polynomial on [-1/2, 1/2]. */
-TQV_INLINE tqv_f32 tqv_exp2(tqv_f32 a) {
-    const tqv_f32 x = _mm256_max_ps(a, _mm256_set1_ps(-126.0f));
-    const tqv_f32 whole = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const tqv_f32 f = _mm256_sub_ps(x, whole);
-    tqv_f32 y = _mm256_set1_ps(0x1.444004p-13f);
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.5f0896p-10f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.3b2a1cp-7f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.c6af6cp-5f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.ebfbep-3f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(0x1.62e43p-1f));
-    y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(1.0f));
-    const __m256i scaled = _mm256_add_epi32(_mm256_castps_si256(y), _mm256_slli_epi32(_mm256_cvtps_epi32(whole), 23));
-    return _mm256_and_ps(_mm256_castsi256_ps(scaled), _mm256_cmp_ps(a, _mm256_set1_ps(-126.0f), _CMP_GE_OQ));
+/* x[i] = 2^x[i] for x <= 127, relative error 2e-7; 2^-126 below -126. Near-minimax polynomial on [-1/2, 1/2]; step by
+ * step for all n vectors, since the chain of one is long. */
+TQV_INLINE void tqv_exp2(tqv_f32 *x, const int n) {
+    static const float TERMS[] = {0x1.3cbf6cp-7f, 0x1.c6af6cp-5f, 0x1.ebfa4ap-3f, 0x1.62e43p-1f, 1.0f};
+    tqv_f32 whole[4], y[4];
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        x[i] = _mm256_max_ps(x[i], _mm256_set1_ps(-126.0f));
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        whole[i] = _mm256_round_ps(x[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    TQV_UNROLL for (int i = 0; i < n; i++) {
+        x[i] = _mm256_sub_ps(x[i], whole[i]);
+        y[i] = _mm256_set1_ps(0x1.5f0896p-10f);
+    }
+    TQV_UNROLL for (int k = 0; k < 5; k++)
+        TQV_UNROLL for (int i = 0; i < n; i++)
+            y[i] = _mm256_fmadd_ps(y[i], x[i], _mm256_set1_ps(TERMS[k]));
+    TQV_UNROLL for (int i = 0; i < n; i++) {
+        const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(whole[i]), 23);
+        x[i] = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y[i]), exponent));
+    }
 }
 
 /* ---- bytes, 16- and 32-bit integers ----------------------------------------------------------------------------- */
@@ -200,19 +206,19 @@ TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4])
     out[2] = _mm256_unpacklo_epi64(b, d);
     out[3] = _mm256_unpackhi_epi64(b, d);
 }
-TQV_INLINE uint64_t tqv_u16(const uint8_t *p) {
-    uint16_t x;
-    memcpy(&x, p, 2);
-    return x;
+TQV_INLINE __m128i tqv_load32(const uint8_t *p) {
+    int32_t x;
+    memcpy(&x, p, 4);
+    return _mm_cvtsi32_si128(x);
 }
-/* Eight 16-bit values, joined in general registers, which vector code leaves idle. */
+/* Eight 16-bit values; reads two bytes more of each row. */
 TQV_INLINE __m128i tqv_gather16(const uint8_t *p, size_t stride) {
-    const uint64_t low = tqv_u16(p) | tqv_u16(p + stride) << 16 | tqv_u16(p + 2 * stride) << 32 |
-                         tqv_u16(p + 3 * stride) << 48;
-    p += 4 * stride;
-    const uint64_t high = tqv_u16(p) | tqv_u16(p + stride) << 16 | tqv_u16(p + 2 * stride) << 32 |
-                          tqv_u16(p + 3 * stride) << 48;
-    return _mm_set_epi64x((long long)high, (long long)low);
+    const uint8_t *q = p + 4 * stride;
+    const __m128i a = _mm_unpacklo_epi16(tqv_load32(p), tqv_load32(p + stride));
+    const __m128i b = _mm_unpacklo_epi16(tqv_load32(p + 2 * stride), tqv_load32(p + 3 * stride));
+    const __m128i c = _mm_unpacklo_epi16(tqv_load32(q), tqv_load32(q + stride));
+    const __m128i d = _mm_unpacklo_epi16(tqv_load32(q + 2 * stride), tqv_load32(q + 3 * stride));
+    return _mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
 }
 TQV_INLINE tqv_f32 tqv_load_scales(const uint8_t *p, size_t stride) {
     return _mm256_cvtph_ps(tqv_gather16(p, stride));

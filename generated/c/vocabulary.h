@@ -1,0 +1,363 @@
+/* Vocabulary in portable C11: what the algorithm texts are written in, and the meaning of each word for every other
+ * target. Vectors are eight 32-bit lanes; loops are short and of constant length, so that any compiler can vectorise. */
+#ifndef TQV_H
+#define TQV_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    TQV_LANES = 8, /* 32-bit lanes of a vector; keys per K group */
+    TQV_UNITS = 2, /* units of 32 values whose V sums share a vector */
+};
+
+typedef struct {
+    float v[8];
+} tqv_f32;
+typedef union {
+    uint8_t u8[32];
+    int8_t i8[32];
+    uint16_t u16[16];
+    int16_t i16[16];
+    uint32_t u32[8];
+    int32_t i32[8];
+} tqv_bits;
+
+#if defined(__GNUC__)
+#define TQV_INLINE static inline __attribute__((always_inline, unused))
+#else
+#define TQV_INLINE static inline
+#endif
+/* A loop of constant length whose sums are to stay in registers. */
+#define TQV_UNROLL
+/* A function with a GQA ratio as its first argument: one body per ratio where that pays. */
+#define TQV_SPECIALISE static
+#define TQV_EACH for (int i = 0; i < 8; i++)
+#define TQV_EACH16 for (int i = 0; i < 16; i++)
+#define TQV_EACH_BYTE for (int i = 0; i < 32; i++)
+
+/* ---- float ------------------------------------------------------------------------------------------------------ */
+
+TQV_INLINE tqv_f32 tqv_set1(float x) {
+    tqv_f32 y;
+    TQV_EACH y.v[i] = x;
+    return y;
+}
+TQV_INLINE tqv_f32 tqv_zero(void) {
+    return tqv_set1(0.0f);
+}
+TQV_INLINE tqv_f32 tqv_load(const float *p) {
+    tqv_f32 y;
+    memcpy(&y, p, sizeof y);
+    return y;
+}
+TQV_INLINE void tqv_store(float *p, tqv_f32 x) {
+    memcpy(p, &x, sizeof x);
+}
+TQV_INLINE tqv_f32 tqv_add(tqv_f32 a, tqv_f32 b) {
+    TQV_EACH a.v[i] += b.v[i];
+    return a;
+}
+TQV_INLINE tqv_f32 tqv_sub(tqv_f32 a, tqv_f32 b) {
+    TQV_EACH a.v[i] -= b.v[i];
+    return a;
+}
+TQV_INLINE tqv_f32 tqv_mul(tqv_f32 a, tqv_f32 b) {
+    TQV_EACH a.v[i] *= b.v[i];
+    return a;
+}
+TQV_INLINE tqv_f32 tqv_div(tqv_f32 a, tqv_f32 b) {
+    TQV_EACH a.v[i] /= b.v[i];
+    return a;
+}
+/* a*b + c; fused where the machine has it */
+TQV_INLINE tqv_f32 tqv_fma(tqv_f32 a, tqv_f32 b, tqv_f32 c) {
+    TQV_EACH a.v[i] = a.v[i] * b.v[i] + c.v[i];
+    return a;
+}
+TQV_INLINE tqv_f32 tqv_max(tqv_f32 a, tqv_f32 b) {
+    TQV_EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+    return a;
+}
+TQV_INLINE tqv_f32 tqv_min(tqv_f32 a, tqv_f32 b) {
+    TQV_EACH a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+    return a;
+}
+TQV_INLINE tqv_f32 tqv_abs(tqv_f32 a) {
+    TQV_EACH a.v[i] = fabsf(a.v[i]);
+    return a;
+}
+TQV_INLINE float tqv_hsum(tqv_f32 a) {
+    float s[4];
+    for (int i = 0; i < 4; i++)
+        s[i] = a.v[i] + a.v[i + 4];
+    return (s[0] + s[2]) + (s[1] + s[3]);
+}
+TQV_INLINE float tqv_hmax(tqv_f32 a) {
+    float m = a.v[0];
+    TQV_EACH m = m > a.v[i] ? m : a.v[i];
+    return m;
+}
+/* lane i: the sum, the maximum of the lanes of v[i] */
+TQV_INLINE tqv_f32 tqv_sums(const tqv_f32 v[TQV_LANES]) {
+    tqv_f32 y;
+    TQV_EACH y.v[i] = tqv_hsum(v[i]);
+    return y;
+}
+TQV_INLINE tqv_f32 tqv_maxima(const tqv_f32 v[TQV_LANES]) {
+    tqv_f32 y;
+    TQV_EACH y.v[i] = tqv_hmax(v[i]);
+    return y;
+}
+/* all ones in the lanes where a >= b */
+TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
+    tqv_bits y;
+    TQV_EACH y.u32[i] = a.v[i] >= b.v[i] ? 0xffffffffu : 0;
+    return y;
+}
+/* a where the mask has all ones, 0 elsewhere */
+TQV_INLINE tqv_f32 tqv_mask(tqv_f32 a, tqv_bits mask) {
+    TQV_EACH a.v[i] = mask.u32[i] ? a.v[i] : 0.0f;
+    return a;
+}
+/* the same 32 bits per lane */
+TQV_INLINE tqv_bits tqv_as_bits(tqv_f32 a) {
+    tqv_bits y;
+    memcpy(&y, &a, sizeof y);
+    return y;
+}
+TQV_INLINE tqv_f32 tqv_as_f32(tqv_bits a) {
+    tqv_f32 y;
+    memcpy(&y, &a, sizeof y);
+    return y;
+}
+/* to nearest, ties to even; |a| < 2^22 */
+TQV_INLINE tqv_bits tqv_to_i32(tqv_f32 a) {
+    tqv_bits y;
+    TQV_EACH y.i32[i] = (int32_t)((a.v[i] + 12582912.0f) - 12582912.0f);
+    return y;
+}
+TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
+    tqv_f32 y;
+    TQV_EACH y.v[i] = (float)a.i32[i];
+    return y;
+}
+TQV_INLINE float tqv_half_to_float(uint16_t h) {
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff;
+    uint32_t bits;
+    float y;
+    if (rest >= 0x7c00)
+        bits = 0x7f800000 | (rest & 0x3ff) << 13;
+    else if (rest >= 0x400)
+        bits = (rest << 13) + 0x38000000;
+    else {
+        y = (float)rest * 0x1p-24f;
+        memcpy(&bits, &y, 4);
+    }
+    bits |= sign;
+    memcpy(&y, &bits, 4);
+    return y;
+}
+/* to nearest, ties to even; saturates at 65504 */
+TQV_INLINE uint16_t tqv_float_to_half(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    const float a = fabsf(x);
+    if (a >= 65504.0f)
+        return sign | 0x7bff;
+    if (a < 0x1p-14f)
+        return sign | (uint16_t)((a + 0.5f) * 0x1p24f - 0x1p23f);
+    bits = (bits & 0x7fffffff) + 0xfff + (bits >> 13 & 1) - 0x38000000;
+    return sign | (uint16_t)(bits >> 13);
+}
+/* LANES halves */
+TQV_INLINE tqv_f32 tqv_from_f16(const uint8_t *p) {
+    tqv_f32 y;
+    uint16_t h[8];
+    memcpy(h, p, sizeof h);
+    TQV_EACH y.v[i] = tqv_half_to_float(h[i]);
+    return y;
+}
+TQV_INLINE void tqv_to_f16(uint8_t *p, tqv_f32 a) {
+    uint16_t h[8];
+    TQV_EACH h[i] = tqv_float_to_half(a.v[i]);
+    memcpy(p, h, sizeof h);
+}
+/* x[i] = 2^x[i] in n <= 4 vectors, for x <= 127; 2^-126 below -126 */
+TQV_INLINE void tqv_exp2(tqv_f32 *x, const int n) {
+    for (int k = 0; k < n; k++)
+        TQV_EACH x[k].v[i] = exp2f(x[k].v[i] > -126.0f ? x[k].v[i] : -126.0f);
+}
+
+/* ---- bytes, 16- and 32-bit integers ----------------------------------------------------------------------------- */
+
+TQV_INLINE tqv_bits tqv_bset1(int32_t x) {
+    tqv_bits y;
+    TQV_EACH y.i32[i] = x;
+    return y;
+}
+TQV_INLINE tqv_bits tqv_bzero(void) {
+    return tqv_bset1(0);
+}
+TQV_INLINE tqv_bits tqv_bload(const void *p) {
+    tqv_bits y;
+    memcpy(&y, p, sizeof y);
+    return y;
+}
+TQV_INLINE void tqv_bstore(void *p, tqv_bits x) {
+    memcpy(p, &x, sizeof x);
+}
+TQV_INLINE tqv_bits tqv_and(tqv_bits a, tqv_bits b) {
+    TQV_EACH a.u32[i] &= b.u32[i];
+    return a;
+}
+TQV_INLINE tqv_bits tqv_or(tqv_bits a, tqv_bits b) {
+    TQV_EACH a.u32[i] |= b.u32[i];
+    return a;
+}
+TQV_INLINE tqv_bits tqv_xor(tqv_bits a, tqv_bits b) {
+    TQV_EACH a.u32[i] ^= b.u32[i];
+    return a;
+}
+TQV_INLINE tqv_bits tqv_add32(tqv_bits a, tqv_bits b) {
+    TQV_EACH a.u32[i] += b.u32[i];
+    return a;
+}
+/* every 16-bit lane right by the constant n; callers mask what crosses a byte */
+TQV_INLINE tqv_bits tqv_srl16(tqv_bits x, int n) {
+    TQV_EACH16 x.u16[i] = (uint16_t)(x.u16[i] >> n);
+    return x;
+}
+/* a table of 16 signed bytes, and its entries by index bytes 0..15 */
+TQV_INLINE tqv_bits tqv_table(const int8_t table[16]) {
+    tqv_bits y;
+    TQV_EACH_BYTE y.i8[i] = table[i & 15];
+    return y;
+}
+TQV_INLINE tqv_bits tqv_lookup(tqv_bits table, tqv_bits index) {
+    TQV_EACH_BYTE index.i8[i] = table.i8[index.u8[i] & 15];
+    return index;
+}
+/* 16-bit lanes: sums of the two products unsigned byte * signed byte; must not overflow */
+TQV_INLINE tqv_bits tqv_maddu8(tqv_bits u, tqv_bits s) {
+    tqv_bits y;
+    TQV_EACH16 y.i16[i] = (int16_t)(u.u8[2 * i] * s.i8[2 * i] + u.u8[2 * i + 1] * s.i8[2 * i + 1]);
+    return y;
+}
+/* sum + per 32-bit lane the two products of 16-bit halves */
+TQV_INLINE tqv_bits tqv_dot16(tqv_bits sum, tqv_bits a, tqv_bits b) {
+    TQV_EACH sum.i32[i] += a.i16[2 * i] * b.i16[2 * i] + a.i16[2 * i + 1] * b.i16[2 * i + 1];
+    return sum;
+}
+/* lane i negated where bit i of signs is set */
+TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
+    TQV_EACH x.v[i] = signs >> i & 1 ? -x.v[i] : x.v[i];
+    return x;
+}
+TQV_INLINE tqv_f32 tqv_lookup_f32(const float table[8], tqv_bits index) {
+    tqv_f32 y;
+    TQV_EACH y.v[i] = table[index.u32[i] & 7];
+    return y;
+}
+/* the low byte of every lane */
+TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
+    TQV_EACH p[i] = (uint8_t)x.u32[i];
+}
+TQV_INLINE void tqv_prefetch(const void *p) {
+    (void)p;
+}
+
+/* ---- keys in lanes: row i of LANES rows, `stride` bytes apart, fills lane i -------------------------------------- */
+
+/* words 0..3 of 16 bytes */
+TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4]) {
+    TQV_EACH for (int w = 0; w < 4; w++) memcpy(&out[w].u32[i], p + (size_t)i * stride + 4 * (size_t)w, 4);
+}
+TQV_INLINE tqv_bits tqv_load_dwords(const uint8_t *p, size_t stride) {
+    tqv_bits y;
+    TQV_EACH memcpy(&y.u32[i], p + (size_t)i * stride, 4);
+    return y;
+}
+/* halves as floats */
+TQV_INLINE tqv_f32 tqv_load_scales(const uint8_t *p, size_t stride) {
+    tqv_f32 y;
+    TQV_EACH {
+        uint16_t h;
+        memcpy(&h, p + (size_t)i * stride, 2);
+        y.v[i] = tqv_half_to_float(h);
+    }
+    return y;
+}
+/* a half word: its two low nibbles, then its two high nibbles, one per byte */
+TQV_INLINE tqv_bits tqv_load_half(const uint8_t *p, size_t stride) {
+    tqv_bits y;
+    TQV_EACH {
+        uint16_t h;
+        memcpy(&h, p + (size_t)i * stride, 2);
+        y.u32[i] = ((uint32_t)h | (uint32_t)h << 12) & 0x0f0f0f0f;
+    }
+    return y;
+}
+/* byte k of each lane into all its four bytes, of which `keep` masks some */
+TQV_INLINE tqv_bits tqv_spread(tqv_bits x, int k, int32_t keep) {
+    TQV_EACH x.u32[i] = (x.u32[i] >> 8 * k & 0xff) * 0x01010101u & (uint32_t)keep;
+    return x;
+}
+
+/* ---- values in lanes, keys in bytes: lane y*UNITS + u, byte k is byte y of a word of unit u of key k -------------- */
+
+/* words 0..3 of four keys, `stride` bytes apart; rows[u] is unit u of the first */
+TQV_INLINE void tqv_load_quad(const uint8_t *const rows[TQV_UNITS], size_t stride, tqv_bits out[4]) {
+    for (int u = 0; u < TQV_UNITS; u++)
+        for (int k = 0; k < 4; k++)
+            for (int j = 0; j < 16; j++)
+                out[j / 4].u8[4 * (j % 4 * TQV_UNITS + u) + k] = rows[u][(size_t)k * stride + (size_t)j];
+}
+/* a half word: lanes y = 2, 3 get the high nibbles of y = 0, 1 */
+TQV_INLINE tqv_bits tqv_quad_half(tqv_bits x) {
+    for (int i = 0; i < 4; i++) {
+        x.u32[i + 4] = x.u32[i] >> 4 & 0x0f0f0f0f;
+        x.u32[i] &= 0x0f0f0f0f;
+    }
+    return x;
+}
+/* every four lanes as a 4 x 4 matrix of bytes, transposed */
+TQV_INLINE tqv_bits tqv_transpose_bytes(tqv_bits x) {
+    tqv_bits y;
+    TQV_EACH_BYTE y.u8[i] = x.u8[(i & 16) + (i & 3) * 4 + (i >> 2 & 3)];
+    return y;
+}
+/* one number per unit, in every lane of that unit */
+TQV_INLINE tqv_bits tqv_units(const int32_t p[TQV_UNITS]) {
+    tqv_bits y;
+    TQV_EACH y.i32[i] = p[i % TQV_UNITS];
+    return y;
+}
+/* 16-bit weights of LANES keys, one vector of integers per unit, as [quad][keys 0,2 / keys 1,3][unit] pairs */
+TQV_INLINE void tqv_store_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
+    for (int quad = 0; quad < 2; quad++)
+        for (int odd = 0; odd < 2; odd++)
+            for (int u = 0; u < TQV_UNITS; u++) {
+                const uint32_t *k = w[u].u32 + 4 * quad + odd;
+                const uint32_t pair = (k[0] & 0xffff) | k[2] << 16;
+                memcpy(p + (2 * quad + odd) * TQV_UNITS + u, &pair, 4);
+            }
+}
+
+/* ---- transform -------------------------------------------------------------------------------------------------- */
+
+/* Unnormalised Hadamard over the lanes. */
+TQV_INLINE tqv_f32 tqv_hadamard(tqv_f32 x) {
+    for (int h = 1; h < 8; h *= 2)
+        for (int i = 0; i < 8; i++)
+            if (!(i & h)) {
+                const float a = x.v[i], b = x.v[i + h];
+                x.v[i] = a + b;
+                x.v[i + h] = a - b;
+            }
+    return x;
+}
+
+#endif

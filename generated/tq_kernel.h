@@ -1,0 +1,145 @@
+/* tq_kernel.h: the contract between generated kernels and the runtime. The generator copies it beside what it writes,
+ * so that a generated directory compiles alone. Nothing here is public. */
+#ifndef TQ_KERNEL_H
+#define TQ_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TQ_KERNEL_ABI 1
+
+/* Bounds of what a kernel may assume; the generator refuses shapes beyond them. */
+enum {
+    TQ_MAX_HEAD_DIM = 512,
+    TQ_MAX_GQA = 16,
+    TQ_MAX_TILE = 128,  /* keys per softmax step */
+    TQ_MAX_SCALES = 16, /* stored scales per row */
+};
+
+/* Values rotated together: size = pow2 * odd, T = R_odd (x) H_pow2, see docs/formats.md. */
+typedef struct tq_chunk {
+    int first_value, size, pow2, odd;
+    int first_byte; /* where its first block starts in the row */
+} tq_chunk;
+
+/* One format at one head_dim. Decoded value (rotated domain) = scale * step * centroid[index] * gain. */
+typedef struct tq_format_spec {
+    const char *name;
+    int head_dim;
+    int bits;  /* 16: f16 rows, and nothing below applies */
+    int block; /* values per stored scale */
+    int sub;   /* values per gain code; 0: no gains */
+    int row_bytes;
+    int rotated;
+    int n_chunks;
+    const tq_chunk *chunks;
+    const int8_t *centroids; /* 1 << bits, ascending; NULL for 8-bit formats, whose index is the value */
+    const int8_t *gains;     /* [16] signed, by code */
+    const float *steps;      /* [n_chunks] */
+    const uint32_t *k_signs; /* bit i of word j set: value 32j+i is negated before T; NULL if not rotated */
+    const uint32_t *v_signs;
+    const char *modes; /* space-separated, default first */
+} tq_format_spec;
+
+/* ---- decode ----------------------------------------------------------------------------------------------------- */
+
+/* A tile of a cache. */
+typedef struct tq_rows {
+    const uint8_t *first;
+    size_t stride;
+    int n;           /* <= TQ_MAX_TILE */
+    int last;        /* 1: nothing may be read behind row n-1; 0: 15 bytes behind every row belong to the cache */
+    size_t prefetch; /* keys ahead of what is read; 0: none */
+} tq_rows;
+
+/* K side of a decode kernel. */
+typedef struct tq_k_stage {
+    /* q: [gqa][head_dim]; factor: multiplies every score; prepared: gqa * (4 * head_dim + 64) + 64 bytes or less. */
+    void (*prepare)(const float *q, size_t q_head_stride, float factor, void *prepared);
+    /* scores[h*TQ_MAX_TILE + i] = factor * q_h . k_i for i < n <= TQ_MAX_TILE. */
+    void (*scores)(const void *prepared, const tq_rows *rows, float *scores);
+} tq_k_stage;
+
+/* V side. Codebook formats take 16-bit weights, one set per stored scale; f16 takes float weights. */
+typedef struct tq_v_stage {
+    int n_scales;              /* stored scales per row; 0: float weights */
+    int n_sets;                /* of weights: units that are accumulated together take theirs from one set */
+    const uint8_t *scale_sets; /* [n_sets][TQV_UNITS]: which stored scale weighs each unit */
+    float weight_sum;          /* largest sum of integer weights over a tile that keeps int32 sums exact */
+    int acc_values;            /* floats of one head's running sum: head_dim, rounded up to the stage's own order */
+    /* out[b*TQ_MAX_TILE + i] = stored scale b of row i times its step; 0 behind row n-1, up to a whole vector. */
+    void (*scales)(const tq_rows *rows, float *out);
+    /* acc[h*acc_values + j] = acc * decay[h] + factor[h] * weighted sum of the rows, j in the stage's own order. Weights
+     * are int32 [gqa][n_sets][TQ_MAX_TILE/4][2][TQV_UNITS], pairs of 16-bit ones, or, without scales, float
+     * [gqa][TQ_MAX_TILE]. */
+    void (*accumulate)(const tq_rows *rows, const void *weights, const float *factor, const float *decay, float *acc);
+    /* One head: own order and domain back to head_dim natural values; may work in place on acc. */
+    void (*finish)(const float *acc, float *out);
+} tq_v_stage;
+
+typedef struct tq_decode_job {
+    const float *q; /* of the first query head of the group */
+    size_t q_head_stride;
+    const uint8_t *k, *v; /* of slot 0 */
+    size_t k_stride, v_stride;
+    int begin, end;     /* slots */
+    float factor;       /* scale, times log2 e unless there is a softcap */
+    float softcap;      /* in log2 units; 0: none */
+    const float *alibi; /* [gqa] in log2 units; NULL */
+    int query_position;
+} tq_decode_job;
+
+/* What one split leaves: running maximum (log2 units), denominator, unnormalised output, per query head. */
+typedef struct tq_partial {
+    float *max, *sum; /* [gqa] */
+    float *acc;       /* [gqa][acc_values], the V stage's order */
+} tq_partial;
+
+typedef struct tq_decode_impl {
+    int head_dim, gqa, tile;
+    size_t k_prefetch, v_prefetch; /* keys ahead */
+    const tq_k_stage *k;
+    const tq_v_stage *v;
+} tq_decode_impl;
+
+typedef void (*tq_decode_fn)(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out);
+
+/* ---- append, dequantise ----------------------------------------------------------------------------------------- */
+
+/* One row; mean may be NULL; mode is a tq_scale_mode that the format has. Returns 0, or 1 on NaN or Inf (row
+ * untouched). */
+typedef int (*tq_append_fn)(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
+typedef void (*tq_dequantise_fn)(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
+
+/* ---- registry --------------------------------------------------------------------------------------------------- */
+
+typedef struct tq_variant {
+    const char *name;
+    int op;                      /* tq_op */
+    const tq_format_spec *k, *v; /* NULL on the side that the op does not touch */
+    int gqa;
+    const char *layout, *target;
+    uint64_t key;
+    const tq_decode_impl *impl; /* decode */
+    tq_decode_fn decode;
+    tq_append_fn append;
+    tq_dequantise_fn dequantise;
+} tq_variant;
+
+/* What one generated directory offers: the kernels of one target. */
+typedef struct tq_registry {
+    int abi; /* TQ_KERNEL_ABI */
+    const char *name;
+    const char *target; /* as --arch takes it; the target of all its variants */
+    const char *needs;  /* space-separated device features that its code uses; "" if none */
+    int n_formats, n_variants;
+    const tq_format_spec *const *formats;
+    const tq_variant *const *variants; /* each is a symbol of its own name; candidates of one contract are adjacent,
+                                        * expected best first */
+} tq_registry;
+
+/* builtin.c, generated: what libtq is built with, best target first. */
+extern const tq_registry *const tq_builtin_registries[];
+extern const int tq_n_builtin_registries;
+
+#endif

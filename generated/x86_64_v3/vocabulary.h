@@ -1,0 +1,290 @@
+/* Vocabulary of x86-64-v3 (AVX2, FMA, F16C): what the algorithm texts are written in. See c.h for the meaning of each
+ * word in plain C. */
+#ifndef TQV_H
+#define TQV_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    TQV_LANES = 8, /* 32-bit lanes of a vector; keys per K group */
+    TQV_UNITS = 2, /* units of 32 values whose V sums share a vector */
+};
+
+typedef __m256 tqv_f32;
+typedef __m256i tqv_bits;
+
+#define TQV_INLINE static inline __attribute__((always_inline, unused))
+/* A loop of constant length whose sums are to stay in registers. */
+#if defined(__clang__)
+#define TQV_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TQV_UNROLL _Pragma("GCC unroll 16")
+#endif
+/* A function with a GQA ratio as its first argument: one body per ratio where that pays. */
+#define TQV_SPECIALISE TQV_INLINE
+
+/* ---- float ------------------------------------------------------------------------------------------------------ */
+
+TQV_INLINE tqv_f32 tqv_zero(void) {
+    return _mm256_setzero_ps();
+}
+TQV_INLINE tqv_f32 tqv_set1(float x) {
+    return _mm256_set1_ps(x);
+}
+TQV_INLINE tqv_f32 tqv_load(const float *p) {
+    return _mm256_loadu_ps(p);
+}
+TQV_INLINE void tqv_store(float *p, tqv_f32 x) {
+    _mm256_storeu_ps(p, x);
+}
+TQV_INLINE tqv_f32 tqv_add(tqv_f32 a, tqv_f32 b) {
+    return _mm256_add_ps(a, b);
+}
+TQV_INLINE tqv_f32 tqv_sub(tqv_f32 a, tqv_f32 b) {
+    return _mm256_sub_ps(a, b);
+}
+TQV_INLINE tqv_f32 tqv_mul(tqv_f32 a, tqv_f32 b) {
+    return _mm256_mul_ps(a, b);
+}
+TQV_INLINE tqv_f32 tqv_div(tqv_f32 a, tqv_f32 b) {
+    return _mm256_div_ps(a, b);
+}
+TQV_INLINE tqv_f32 tqv_fma(tqv_f32 a, tqv_f32 b, tqv_f32 c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+TQV_INLINE tqv_f32 tqv_max(tqv_f32 a, tqv_f32 b) {
+    return _mm256_max_ps(a, b);
+}
+TQV_INLINE tqv_f32 tqv_min(tqv_f32 a, tqv_f32 b) {
+    return _mm256_min_ps(a, b);
+}
+TQV_INLINE tqv_f32 tqv_abs(tqv_f32 a) {
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+TQV_INLINE float tqv_hsum(tqv_f32 a) {
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+TQV_INLINE float tqv_hmax(tqv_f32 a) {
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+}
+/* Lane i: what v[i] reduces to; far cheaper than one by one. */
+#define TQV_REDUCE_ALL(name, op)                                                                                       \
+    TQV_INLINE __m256 name##_pair(__m256 a, __m256 b) {                                                                \
+        return op(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));                                       \
+    }                                                                                                                  \
+    TQV_INLINE tqv_f32 name(const tqv_f32 v[TQV_LANES]) {                                                              \
+        const __m256 a = name##_pair(name##_pair(v[0], v[1]), name##_pair(v[2], v[3]));                                \
+        const __m256 b = name##_pair(name##_pair(v[4], v[5]), name##_pair(v[6], v[7]));                                \
+        return op(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));                             \
+    }
+TQV_REDUCE_ALL(tqv_sums, _mm256_add_ps)
+TQV_REDUCE_ALL(tqv_maxima, _mm256_max_ps)
+
+TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
+    return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
+}
+TQV_INLINE tqv_f32 tqv_mask(tqv_f32 a, tqv_bits mask) {
+    return _mm256_and_ps(a, _mm256_castsi256_ps(mask));
+}
+TQV_INLINE tqv_bits tqv_as_bits(tqv_f32 a) {
+    return _mm256_castps_si256(a);
+}
+TQV_INLINE tqv_f32 tqv_as_f32(tqv_bits a) {
+    return _mm256_castsi256_ps(a);
+}
+TQV_INLINE tqv_bits tqv_to_i32(tqv_f32 a) {
+    return _mm256_cvtps_epi32(a);
+}
+TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
+    return _mm256_cvtepi32_ps(a);
+}
+TQV_INLINE tqv_f32 tqv_from_f16(const uint8_t *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+TQV_INLINE void tqv_to_f16(uint8_t *p, tqv_f32 a) {
+    const tqv_f32 top = _mm256_set1_ps(65504.0f);
+    a = _mm256_min_ps(_mm256_max_ps(a, _mm256_sub_ps(_mm256_setzero_ps(), top)), top);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+
+/* x[i] = 2^x[i] for x <= 127, relative error 2e-7; 2^-126 below -126. Near-minimax polynomial on [-1/2, 1/2]; step by
+ * step for all n vectors, since the chain of one is long. */
+TQV_INLINE void tqv_exp2(tqv_f32 *x, const int n) {
+    static const float TERMS[] = {0x1.3cbf6cp-7f, 0x1.c6af6cp-5f, 0x1.ebfa4ap-3f, 0x1.62e43p-1f, 1.0f};
+    tqv_f32 whole[4], y[4];
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        x[i] = _mm256_max_ps(x[i], _mm256_set1_ps(-126.0f));
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        whole[i] = _mm256_round_ps(x[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    TQV_UNROLL for (int i = 0; i < n; i++) {
+        x[i] = _mm256_sub_ps(x[i], whole[i]);
+        y[i] = _mm256_set1_ps(0x1.5f0896p-10f);
+    }
+    TQV_UNROLL for (int k = 0; k < 5; k++)
+        TQV_UNROLL for (int i = 0; i < n; i++)
+            y[i] = _mm256_fmadd_ps(y[i], x[i], _mm256_set1_ps(TERMS[k]));
+    TQV_UNROLL for (int i = 0; i < n; i++) {
+        const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(whole[i]), 23);
+        x[i] = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y[i]), exponent));
+    }
+}
+
+/* ---- bytes, 16- and 32-bit integers ----------------------------------------------------------------------------- */
+
+TQV_INLINE tqv_bits tqv_bzero(void) {
+    return _mm256_setzero_si256();
+}
+TQV_INLINE tqv_bits tqv_bset1(int32_t x) {
+    return _mm256_set1_epi32(x);
+}
+TQV_INLINE tqv_bits tqv_bload(const void *p) {
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+TQV_INLINE void tqv_bstore(void *p, tqv_bits x) {
+    _mm256_storeu_si256((__m256i *)p, x);
+}
+TQV_INLINE tqv_bits tqv_and(tqv_bits a, tqv_bits b) {
+    return _mm256_and_si256(a, b);
+}
+TQV_INLINE tqv_bits tqv_or(tqv_bits a, tqv_bits b) {
+    return _mm256_or_si256(a, b);
+}
+TQV_INLINE tqv_bits tqv_xor(tqv_bits a, tqv_bits b) {
+    return _mm256_xor_si256(a, b);
+}
+TQV_INLINE tqv_bits tqv_add32(tqv_bits a, tqv_bits b) {
+    return _mm256_add_epi32(a, b);
+}
+#define tqv_srl16(x, n) ((n) ? _mm256_srli_epi16((x), (n)) : (x))
+TQV_INLINE tqv_bits tqv_table(const int8_t table[16]) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
+}
+TQV_INLINE tqv_bits tqv_lookup(tqv_bits table, tqv_bits index) {
+    return _mm256_shuffle_epi8(table, index);
+}
+TQV_INLINE tqv_bits tqv_maddu8(tqv_bits u, tqv_bits s) {
+    return _mm256_maddubs_epi16(u, s);
+}
+TQV_INLINE tqv_bits tqv_dot16(tqv_bits sum, tqv_bits a, tqv_bits b) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+}
+TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
+    const __m256i lane = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+    const __m256i top = _mm256_sllv_epi32(_mm256_set1_epi32((int)signs), lane);
+    return _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_and_si256(top, _mm256_set1_epi32(INT32_MIN))));
+}
+TQV_INLINE tqv_f32 tqv_lookup_f32(const float table[8], tqv_bits index) {
+    return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
+}
+TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
+    const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
+}
+TQV_INLINE void tqv_prefetch(const void *p) {
+    _mm_prefetch((const char *)p, _MM_HINT_T1);
+}
+
+/* ---- keys in lanes ---------------------------------------------------------------------------------------------- */
+
+TQV_INLINE tqv_bits tqv_pair128(const uint8_t *low, const uint8_t *high) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)low)),
+                                   _mm_loadu_si128((const __m128i *)(const void *)high), 1);
+}
+TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4]) {
+    const tqv_bits r0 = tqv_pair128(p, p + 4 * stride), r1 = tqv_pair128(p + stride, p + 5 * stride);
+    const tqv_bits r2 = tqv_pair128(p + 2 * stride, p + 6 * stride), r3 = tqv_pair128(p + 3 * stride, p + 7 * stride);
+    const tqv_bits a = _mm256_unpacklo_epi32(r0, r1), b = _mm256_unpackhi_epi32(r0, r1);
+    const tqv_bits c = _mm256_unpacklo_epi32(r2, r3), d = _mm256_unpackhi_epi32(r2, r3);
+    out[0] = _mm256_unpacklo_epi64(a, c);
+    out[1] = _mm256_unpackhi_epi64(a, c);
+    out[2] = _mm256_unpacklo_epi64(b, d);
+    out[3] = _mm256_unpackhi_epi64(b, d);
+}
+TQV_INLINE __m128i tqv_load32(const uint8_t *p) {
+    int32_t x;
+    memcpy(&x, p, 4);
+    return _mm_cvtsi32_si128(x);
+}
+/* Eight 16-bit values; reads two bytes more of each row. */
+TQV_INLINE __m128i tqv_gather16(const uint8_t *p, size_t stride) {
+    const uint8_t *q = p + 4 * stride;
+    const __m128i a = _mm_unpacklo_epi16(tqv_load32(p), tqv_load32(p + stride));
+    const __m128i b = _mm_unpacklo_epi16(tqv_load32(p + 2 * stride), tqv_load32(p + 3 * stride));
+    const __m128i c = _mm_unpacklo_epi16(tqv_load32(q), tqv_load32(q + stride));
+    const __m128i d = _mm_unpacklo_epi16(tqv_load32(q + 2 * stride), tqv_load32(q + 3 * stride));
+    return _mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
+}
+TQV_INLINE tqv_f32 tqv_load_scales(const uint8_t *p, size_t stride) {
+    return _mm256_cvtph_ps(tqv_gather16(p, stride));
+}
+TQV_INLINE tqv_bits tqv_load_half(const uint8_t *p, size_t stride) {
+    const __m256i x = _mm256_cvtepu16_epi32(tqv_gather16(p, stride));
+    return _mm256_and_si256(_mm256_or_si256(x, _mm256_slli_epi32(x, 12)), _mm256_set1_epi32(0x0f0f0f0f));
+}
+TQV_INLINE tqv_bits tqv_load_dwords(const uint8_t *p, size_t stride) {
+    int32_t x[8];
+    for (int i = 0; i < 8; i++)
+        memcpy(&x[i], p + (size_t)i * stride, 4);
+    return _mm256_setr_epi32(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
+}
+TQV_INLINE tqv_bits tqv_spread(tqv_bits x, int k, int32_t keep) {
+    const __m256i byte = _mm256_set1_epi32(0x01010101 * k);
+    const __m256i base = _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+    return _mm256_and_si256(_mm256_shuffle_epi8(x, _mm256_add_epi32(byte, base)), _mm256_set1_epi32(keep));
+}
+
+/* ---- values in lanes, keys in bytes ----------------------------------------------------------------------------- */
+
+/* rows[u] is unit u of the first of four keys. */
+TQV_INLINE void tqv_load_quad(const uint8_t *const rows[TQV_UNITS], size_t stride, tqv_bits out[4]) {
+    const tqv_bits r0 = tqv_pair128(rows[0], rows[1]), r1 = tqv_pair128(rows[0] + stride, rows[1] + stride);
+    const tqv_bits r2 = tqv_pair128(rows[0] + 2 * stride, rows[1] + 2 * stride);
+    const tqv_bits r3 = tqv_pair128(rows[0] + 3 * stride, rows[1] + 3 * stride);
+    const tqv_bits a = _mm256_unpacklo_epi8(r0, r1), b = _mm256_unpackhi_epi8(r0, r1);
+    const tqv_bits c = _mm256_unpacklo_epi8(r2, r3), d = _mm256_unpackhi_epi8(r2, r3);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    out[0] = _mm256_permutevar8x32_epi32(_mm256_unpacklo_epi16(a, c), order);
+    out[1] = _mm256_permutevar8x32_epi32(_mm256_unpackhi_epi16(a, c), order);
+    out[2] = _mm256_permutevar8x32_epi32(_mm256_unpacklo_epi16(b, d), order);
+    out[3] = _mm256_permutevar8x32_epi32(_mm256_unpackhi_epi16(b, d), order);
+}
+TQV_INLINE tqv_bits tqv_quad_half(tqv_bits x) {
+    const __m128i low = _mm256_castsi256_si128(x);
+    x = _mm256_inserti128_si256(x, _mm_srli_epi16(low, 4), 1);
+    return _mm256_and_si256(x, _mm256_set1_epi32(0x0f0f0f0f));
+}
+TQV_INLINE tqv_bits tqv_transpose_bytes(tqv_bits x) {
+    return _mm256_shuffle_epi8(x, _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1,
+                                                   5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+}
+TQV_INLINE tqv_bits tqv_units(const int32_t p[TQV_UNITS]) {
+    int64_t x;
+    memcpy(&x, p, 8);
+    return _mm256_set1_epi64x(x);
+}
+/* Weights of LANES keys, one vector of 32-bit integers per unit: [quad][even, odd keys][unit], two 16-bit weights each. */
+TQV_INLINE void tqv_store_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
+    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13,
+                                           2, 3, 6, 7, 10, 11, 14, 15);
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm256_shuffle_epi8(_mm256_packs_epi32(w[0], w[1]), order));
+}
+
+/* ---- transform -------------------------------------------------------------------------------------------------- */
+
+/* Unnormalised Hadamard over the lanes. */
+TQV_INLINE tqv_f32 tqv_hadamard(tqv_f32 x) {
+    const __m256 m1 = _mm256_setr_ps(0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f);
+    const __m256 m2 = _mm256_setr_ps(0.0f, 0.0f, -0.0f, -0.0f, 0.0f, 0.0f, -0.0f, -0.0f);
+    const __m256 m4 = _mm256_setr_ps(0.0f, 0.0f, 0.0f, 0.0f, -0.0f, -0.0f, -0.0f, -0.0f);
+    x = _mm256_add_ps(_mm256_permute_ps(x, 0xb1), _mm256_xor_ps(x, m1));
+    x = _mm256_add_ps(_mm256_permute_ps(x, 0x4e), _mm256_xor_ps(x, m2));
+    return _mm256_add_ps(_mm256_permute2f128_ps(x, x, 1), _mm256_xor_ps(x, m4));
+}
+
+#endif
