@@ -1,12 +1,21 @@
 #!/bin/sh
-# Builds everything and runs all tests, sanitizers included. Usage: ./test.sh    (Debian 12 or later)
-# Installs what is missing (root or sudo); ends with ctest's own summary.
+# Builds everything and runs all tests: under address, undefined-behaviour and thread sanitizers and with clang on a sample
+# of the variants, then all variants as users build them. Usage: ./test.sh    (Debian 12 or later)
+# Installs what is missing (root or sudo); build trees are kept in build/; ends with ctest's own summary.
 set -eu
 cd "$(dirname "$0")"
 
 sh scripts/setup.sh gcc libc6-dev clang clang-format cmake ninja-build lua5.4 lua-argparse lua-dkjson lua-filesystem \
     lua-check lua-busted libcmocka-dev libcjson-dev gnuplot-nox python3
 
-cmake --preset test
-cmake --build --preset test
-ctest --preset test
+jobs=$(nproc)
+for preset in asan tsan clang default; do
+    printf '\n== %s: build and test\n' "$preset"
+    cmake --preset "$preset" >build.log 2>&1 || {
+        cat build.log
+        exit 1
+    }
+    rm build.log
+    cmake --build --preset "$preset" | tail -n 1
+    ctest --preset "$preset" -j "$jobs"
+done

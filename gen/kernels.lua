@@ -12,7 +12,7 @@ local ROOT = debug.getinfo(1, "S").source:match("^@(.*)gen/[^/]*$") or "./"
 
 local SCALE_MODES = { none = 1, nc = 2, searched = 3 } -- tq_scale_mode
 local OPS = { decode = "TQ_OP_DECODE", append = "TQ_OP_APPEND", dequantise = "TQ_OP_DEQUANTISE" }
-local PREFETCH_BYTES = 16384
+local PREFETCH_BYTES = 16384 -- far enough for DRAM at the speed of the fastest kernels, near enough for L2
 
 local texts = {}
 local function read(path)

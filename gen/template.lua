@@ -47,9 +47,9 @@ end
 local function printable(value)
     local kind = math.type(value) or type(value)
     if kind == "float" then
-        error("a float needs hexf(): " .. tostring(value), 3)
+        error("a float needs hexf(): " .. tostring(value), 2)
     elseif kind ~= "integer" and kind ~= "string" then
-        error("expression is a " .. kind .. ", expected a string or an integer", 3)
+        error("expression is a " .. kind .. ", expected a string or an integer", 2)
     end
     return tostring(value)
 end

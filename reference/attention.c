@@ -1,14 +1,15 @@
-/* attention.c: softmax attention in double precision on the packed cache, and the error that a correct kernel may show.
+/* attention.c: softmax attention in double precision on the packed cache, and the error a correct kernel may show.
  *
- * Kernels work in float32 (u = 2^-24 a rounding), except that codebook formats go through 16-bit integers: the rotated q
- * is rounded to a step chosen per head, and the products of softmax weight and stored scale are rounded to 15 bits of the
- * largest in their tile of at most 128 keys. Both steps grow where int32 sums would overflow otherwise. Roundings are
- * treated as independent and uniform, and their standard deviation is multiplied by LAMBDA (Higham and Mary 2019), which
- * replaces the worst case, a factor sqrt(terms) further out. With p the exact softmax weights and o the exact output:
+ * Kernels work in float32 (u = 2^-24 a rounding), except that codebook formats go through 16-bit integers: the
+ * rotated q is rounded to a step chosen per head, and the products of softmax weight and stored scale are rounded to
+ * 15 bits of the largest in their tile of at most 128 keys. Both steps grow where int32 sums would overflow otherwise.
+ * Roundings are treated as independent and uniform, and their standard deviation is multiplied by LAMBDA (Higham and
+ * Mary 2019), which replaces the worst case, a factor sqrt(terms) further out. With p the exact softmax weights and o
+ * the exact output:
  *
  *   logit j    D_j = LAMBDA scale |k_j| (q_step / sqrt(12) + 4 u |q|) + 16 u (1 + |logit_j| + |bias_j| + softcap)
- *   softmax    e^max(D) sum_j p_j (e^D_j - 1) |v_ji - o_i|        rigorous for logits within D_j: sum_j p_j (v_j - o) = 0
- *   weights    LAMBDA w_step sqrt(sum_j u_ji^2 / 12)              u_j: row j with all scales 1
+ *   softmax    e^max(D) sum_j p_j (e^D_j - 1) |v_ji - o_i|     rigorous for logits within D_j, as sum p_j (v_j - o) = 0
+ *   weights    LAMBDA w_step sqrt(sum_j u_ji^2 / 12)           u_j: row j with each scale * step replaced by 1
  *              + sum p_j |v_ji| over the weights below half a step, which are lost and add up with one sign
  *   float32    LAMBDA u sqrt(keys + head_dim) sum_j p_j |v_ji|
  *
@@ -96,11 +97,16 @@ static double q_step(const tq_format_spec *format, const float *q) {
     return fmax(largest / INTEGER_MAX, sum / integer_sum(format));
 }
 
+/* The logit without a value; -INFINITY counts for nothing. */
+static double sink_logit(const tq_decode_args *args, int query_head) {
+    return args->sink_logits ? (double)args->sink_logits[query_head] : -INFINITY;
+}
+
 /* Fills p with logits, then with softmax weights; returns the log of the denominator. */
 static double softmax(ref_head *head, const tq_decode_args *args, const float *q, int query_head) {
     int d = head->head_dim;
     double q_norm = 0, step = head->shape->k->bits == 16 ? 0 : q_step(head->shape->k, q);
-    double largest = args->sink_logits ? (double)args->sink_logits[query_head] : -INFINITY;
+    double sink = sink_logit(args, query_head), largest = sink;
     for (int i = 0; i < d; i++)
         q_norm = hypot(q_norm, (double)q[i]);
     for (int j = head->begin; j < head->n_kv; j++) {
@@ -117,7 +123,7 @@ static double softmax(ref_head *head, const tq_decode_args *args, const float *q
                                16 * UNIT_ROUNDOFF * (1 + fabs(z) + fabs(bias) + (double)args->softcap);
         largest = fmax(largest, head->p[j]);
     }
-    double sum = args->sink_logits ? exp((double)args->sink_logits[query_head] - largest) : 0;
+    double sum = sink > -INFINITY ? exp(sink - largest) : 0;
     for (int j = head->begin; j < head->n_kv; j++)
         sum += exp(head->p[j] - largest);
     double lse = sum > 0 ? largest + log(sum) : -INFINITY;
@@ -159,8 +165,9 @@ static void weigh(const ref_head *head, double p_sink, double sink_error, double
         int is_lost = head->v.scale[j] > 0 && p * head->v.scale[j] < 0.5 * step;
         for (int i = 0; i < d; i++) {
             logits[i] += grown * fabs(v[i] - out[i]);
-            sizes[i] += p * (fabs(v[i]) + v_spread);
-            lost[i] += is_lost ? p * fabs(v[i]) : 0;
+            double size = p * (fabs(v[i]) + v_spread);
+            sizes[i] += size;
+            lost[i] += is_lost ? size : 0;
             squares[i] += unit[i] * unit[i] + unit_spread * unit_spread;
         }
     }
@@ -174,9 +181,9 @@ static void attend(ref_head *head, const tq_decode_args *args, int s, int query_
                    double *lse, double *lse_bound) {
     const float *q = args->q + (size_t)s * args->q_seq_stride + (size_t)query_head * args->q_head_stride;
     double log_sum = softmax(head, args, q, query_head);
-    double sink = args->sink_logits ? (double)args->sink_logits[query_head] : 0;
-    double sink_error = args->sink_logits ? 16 * UNIT_ROUNDOFF * (1 + fabs(sink)) : 0;
-    weigh(head, args->sink_logits ? exp(sink - log_sum) : 0, sink_error, out, bound);
+    double sink = sink_logit(args, query_head);
+    double sink_error = sink > -INFINITY ? 16 * UNIT_ROUNDOFF * (1 + fabs(sink)) : 0;
+    weigh(head, sink > -INFINITY ? exp(sink - log_sum) : 0, sink_error, out, bound);
     if (lse) {
         double error = sink_error;
         for (int j = head->begin; j < head->n_kv; j++)

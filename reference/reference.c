@@ -49,7 +49,7 @@ void tq_ref_transform(const tq_chunk *chunk, double *y) {
 /* ---- layout ----------------------------------------------------------------------------------------------------- */
 
 /* Where bit `bit` of the index of value v lies in the payload of a unit of n values (32, or a last 16): its bit number,
- * counting from bit 0 of byte 0. Words of four bytes hold groups of four values; byte y belongs to value y of a group. */
+ * counting from bit 0 of byte 0. Words of four bytes hold groups of four values; byte y is of value y of a group. */
 static int bit_position(int bits, int n, int v, int bit) {
     int group = v / 4, y = v % 4;
     if (bits != 3) {

@@ -13,6 +13,17 @@ static row row_at(const tq_plan *plan, int n_tokens, int64_t index) {
     return (row){(int)(token / n_tokens), (int)(token % n_tokens), (int)(index % plan->n_kv_heads)};
 }
 
+/* To the row behind r: divisions would take as long as quantising. */
+static void step(row *r, const tq_plan *plan, int n_tokens) {
+    if (++r->kv_head < plan->n_kv_heads)
+        return;
+    r->kv_head = 0;
+    if (++r->token < n_tokens)
+        return;
+    r->token = 0;
+    r->sequence++;
+}
+
 static void share(const tq_plan *plan, int batch, int n_tokens, const tq_launch *launch, int64_t *begin, int64_t *end) {
     int64_t n = (int64_t)batch * n_tokens * plan->n_kv_heads;
     int64_t each = n / launch->thread_count, rest = n % launch->thread_count;
@@ -48,17 +59,20 @@ tq_status tq_append(const tq_plan *plan, const tq_append_args *args, const tq_la
     if (status)
         return status;
     share(plan, args->batch, args->n_tokens, launch, &begin, &end);
+    if (begin == end)
+        return TQ_OK;
+    const row first = row_at(plan, args->n_tokens, begin);
     /* Look at the whole share before the first row is stored. */
-    for (int64_t i = begin; i < end; i++) {
-        row r = row_at(plan, args->n_tokens, i);
+    row r = first;
+    for (int64_t i = begin; i < end; i++, step(&r, plan, args->n_tokens)) {
         const float *x = args->x + offset_of(&r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
         const float *mean = mean_of(plan, args->mean, r.kv_head);
         int bad = tq_first_not_finite(x, mean, plan->head_dim);
         if (bad < plan->head_dim)
             return not_finite(&r, x, mean, bad);
     }
-    for (int64_t i = begin; i < end; i++) {
-        row r = row_at(plan, args->n_tokens, i);
+    r = first;
+    for (int64_t i = begin; i < end; i++, step(&r, plan, args->n_tokens)) {
         const float *x = args->x + offset_of(&r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
         uint8_t *to = tq_cache_row(args->cache, r.sequence, r.kv_head, args->first_slot[r.sequence] + r.token);
         if (plan->variant->append(x, mean_of(plan, args->mean, r.kv_head), signs_of(plan), mode, to))
@@ -75,8 +89,10 @@ tq_status tq_dequantise(const tq_plan *plan, const tq_dequantise_args *args, con
     if (status)
         return status;
     share(plan, args->batch, args->n_tokens, launch, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        row r = row_at(plan, args->n_tokens, i);
+    if (begin == end)
+        return TQ_OK;
+    row r = row_at(plan, args->n_tokens, begin);
+    for (int64_t i = begin; i < end; i++, step(&r, plan, args->n_tokens)) {
         float *x = args->x + offset_of(&r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
         const uint8_t *from = tq_cache_row(args->cache, r.sequence, r.kv_head, args->first_slot[r.sequence] + r.token);
         plan->variant->dequantise(from, mean_of(plan, args->mean, r.kv_head), signs_of(plan), x);

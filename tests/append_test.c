@@ -126,7 +126,7 @@ static double chunk_error(const job *j, const tq_chunk *chunk, const double *y, 
     return error;
 }
 
-/* Gains: the scale is the least-squares one, and the chunk not much worse than after an exhaustive search of the gains. */
+/* Gains: the scale is the least-squares one, the chunk not much worse than after an exhaustive search of the gains. */
 static void check_gain_row(const job *j, int row, const double *y, const tq_ref_codes *codes, const uint8_t *best_row) {
     tq_ref_codes best;
     check_searched_row(j, row, y, codes);
@@ -233,7 +233,7 @@ static distortion measure(const job *j, const float *x, const uint8_t *rows, int
     return result;
 }
 
-/* Distortion of the Lloyd-Max codebook on the sphere, by chunk size and bits (TurboQuant, arXiv 2504.19874, corrected). */
+/* Distortion of the exact Lloyd-Max codebook of uniform unit vectors, by chunk size and bits. */
 static double lloyd_distortion(int chunk, int bits) {
     static const double table[][4] = {
         {64, 0.114526, 0.033391, 0.009132}, {80, 0.115115, 0.033620, 0.009204}, {128, 0.116000, 0.033966, 0.009315}};

@@ -24,6 +24,13 @@ def tensor(which):
     return found[0] if found else None
 
 
+def rows_of(data):
+    """A list, an object with "rows", or one row."""
+    if isinstance(data, dict):
+        return data.get('rows', [data])
+    return data
+
+
 class Contract(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -46,7 +53,7 @@ class Contract(unittest.TestCase):
 
     def rows(self, *argv, fields):
         data = json.loads(self.run_command(*argv, '--json').stdout)
-        rows = data['rows'] if isinstance(data, dict) and 'rows' in data else data if isinstance(data, list) else [data]
+        rows = rows_of(data)
         self.assertTrue(rows)
         for row in rows:
             self.assertLessEqual(set(fields.split()), set(row), argv)
@@ -117,7 +124,8 @@ class Tool(Contract):
 
     def test_bench(self):
         self.rows(TQ, 'bench', '--op', 'decode', *SHAPE, '--n-kv', '2048',
-                  fields='variant op head_dim gqa k v layout n_kv device median_ns ns_per_key_head ratio_f16 read_fraction')
+                  fields='variant op head_dim gqa k v layout n_kv device median_ns ns_per_key_head ratio_f16 '
+                         'read_fraction')
 
     def test_tune_and_use_its_file(self):
         tuning = self.path('tuning')
@@ -125,8 +133,7 @@ class Tool(Contract):
                          fields='variant median_ns verified')
         self.assertTrue(all(row['verified'] in (True, 'yes', 1) for row in rows), rows)
         plan = json.loads(self.run_command(TQ, 'plan', '--op', 'decode', *SHAPE, '--json', TQ_TUNING=tuning).stdout)
-        plan = plan['rows'][0] if isinstance(plan, dict) and 'rows' in plan else plan[0] if isinstance(plan, list) else plan
-        self.assertIn(tuning, plan['why'])
+        self.assertIn(tuning, rows_of(plan)[0]['why'])
 
     def test_ab(self):
         self.rows(TQ, 'ab', 'turbo3/turbo3', 'f16/f16', '--head-dim', '128', '--gqa', '4', '--n-kv', '1024',
@@ -175,7 +182,8 @@ class Eval(Contract):
         by_name = {row['format']: row for row in rows}
         self.assertLess(by_name['f16']['kl'], 1e-5)
         for better, worse in (('turbo4:none', 'turbo3:none'), ('turbo3:none', 'turbo2:none'),
-                              ('turbo3:searched', 'turbo3:none'), ('gain3', 'turbo3:searched'), ('gain3+centre', 'gain3')):
+                              ('turbo3:searched', 'turbo3:none'), ('gain3', 'turbo3:searched'),
+                              ('gain3+centre', 'gain3')):
             self.assertLess(by_name[better]['kl'], by_name[worse]['kl'])
 
     def test_bad_tensors(self):

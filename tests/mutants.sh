@@ -70,17 +70,26 @@ mutant "difference the wrong way round in the Hadamard" "$kernels/rotate.h" 's/t
 mutant "half the reflection of odd factors" "$kernels/rotate.h" 's/2\.0f \/ (float)odd/1.0f \/ (float)odd/'
 mutant "two groups of nibbles swapped" "$kernels/turbo3_d80.c" 's/{0, 0}, {0, 4},/{0, 4}, {0, 0},/'
 mutant "spare bit taken one too high" "$kernels/turbo3_d128.c" 's/tqv_srl16(x\[2\], 2)/tqv_srl16(x[2], 1)/'
-mutant "output not rescaled when the maximum grows" "$kernels/decode.c" 's/decay\[h\] = exp2f(.*);/decay[h] = 1.0f;/'
-mutant "denominator not rescaled when the maximum grows" "$kernels/decode.c" 's/out->sum\[h\] \* decay\[h\] +/out->sum[h] +/'
-mutant "one key too many at the tail" "$kernels/decode.c" 's/for (int i = n; i < padded; i++)/for (int i = n + 1; i < padded; i++)/'
-mutant "one row too few staged at the tail" "$kernels/rows.h" 's/for (int i = at; i < rows->n; i++)/for (int i = at; i < rows->n - 1; i++)/'
+mutant "output not rescaled when the maximum grows" "$kernels/decode.c" \
+    's/tqv_store(decay + h, share\[0\])/tqv_store(decay + h, tqv_set1(1.0f))/'
+mutant "denominator not rescaled when the maximum grows" "$kernels/decode.c" \
+    's/tqv_fma(tqv_load(sum + h), share\[0\],/tqv_fma(tqv_load(sum + h), tqv_set1(1.0f),/'
+mutant "one key too many at the tail" "$kernels/decode.c" \
+    's/for (int i = n; i < padded; i++)/for (int i = n + 1; i < padded; i++)/'
+mutant "one row too few staged at the tail" "$kernels/rows.h" \
+    's/for (int i = at; i < rows->n; i++)/for (int i = at; i < rows->n - 1; i++)/'
 mutant "position of ALiBi off by one" "$kernels/decode.c" 's/first + i - job->query_position/& + 1/'
-mutant "splits merged without rescaling" "$source/runtime/combine.c" 's/float w = weight(from\.max\[g\], max);/float w = 1;/'
-mutant "denominator of splits not rescaled" "$source/runtime/combine.c" 's/sum += w \* from\.sum\[g\]/sum += from.sum[g]/'
-mutant "first tokens added without rescaling" "$source/runtime/combine.c" 's/acc\[j\] \* keep + w \* v\[j\]/acc[j] + w * v[j]/'
-mutant "window one key too short" "$source/runtime/internal.h" 's/n_kv - args->window : 0/n_kv - args->window + 1 : 0/'
+mutant "splits merged without rescaling" "$source/runtime/combine.c" \
+    's/float w = weight(from\.max\[g\], max);/float w = 1;/'
+mutant "denominator of splits not rescaled" "$source/runtime/combine.c" \
+    's/sum += w \* from\.sum\[g\]/sum += from.sum[g]/'
+mutant "first tokens added without rescaling" "$source/runtime/combine.c" \
+    's/acc\[j\] \* keep + w \* v\[j\]/acc[j] + w * v[j]/'
+mutant "window one key too short" "$source/runtime/internal.h" \
+    's/n_kv - args->window : 0/n_kv - args->window + 1 : 0/'
 mutant "norm not corrected" "$kernels/turbo3_d128_append.c" 's/norm \/ (STEP \* sqrtf(square))/norm/'
-mutant "two groups packed in each other's place" "$kernels/gain4_d80_append.c" 's/x\[0\] |= g\[1\] << 4/x[0] |= g[2] << 4/'
+mutant "two groups packed in each other's place" "$kernels/gain4_d80_append.c" \
+    's/x\[0\] |= g\[1\] << 4/x[0] |= g[2] << 4/'
 mutant "infinities not looked for" "$source/runtime/check.c" 's/worst < infinity ? n : 0/n/'
 
 echo "caught $((mutants - missed)) of $mutants mutants"

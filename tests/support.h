@@ -1,4 +1,4 @@
-/* support.h: what the tests share: seeded randomness, guarded buffers, threads, and decode problems with their answers. */
+/* support.h: what the tests share: seeded randomness, guarded buffers, threads, decode problems with their answers. */
 #ifndef TQ_TEST_SUPPORT_H
 #define TQ_TEST_SUPPORT_H
 
@@ -47,14 +47,14 @@ double random_uniform(random_state *r); /* [0, 1) */
 double random_normal(random_state *r);
 void random_normals(random_state *r, float *x, int n);
 
-/* Every how manieth of n cases a test takes: $TQ_TEST_STRIDE, else one that leaves about `wanted` of them (fewer under a
- * sanitizer) and is odd, so that it meets all formats in turn. */
+/* Every how manieth of n cases a test takes: $TQ_TEST_STRIDE, else one that leaves about `wanted` of them (a quarter
+ * under a sanitizer) and is odd, so that it meets all formats in turn. */
 int test_stride(int n, int wanted);
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
-/* Exactly `bytes` bytes that begin `offset` bytes after an aligned address. Under AddressSanitizer the first byte beyond
- * them traps; otherwise canaries around them show what was written there. */
+/* Exactly `bytes` bytes that begin `offset` bytes after an aligned address. Under AddressSanitizer the first byte
+ * beyond them traps; otherwise canaries around them show what was written there. */
 typedef struct buffer {
     uint8_t *data, *memory;
     size_t bytes;

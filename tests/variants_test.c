@@ -1,5 +1,5 @@
-/* variants_test: every decode variant that runs here against the double-precision reference on the same packed cache, at
- * the lengths where loops and tiles end, with all options, and at one long length. */
+/* variants_test: every decode variant that runs here against the double-precision reference on the same packed cache,
+ * at the lengths where loops and tiles end, with all options, and at one long length. */
 #include "support.h"
 
 enum { MAX_IMPLEMENTATIONS = 64, MAX_CASES = 16, LONG_KEYS = 1000, HEADS = 2 };
