@@ -21,7 +21,7 @@ archs.list = {
         summary = "x86-64 with AVX2, FMA and F16C (Haswell, Zen and later)",
         cflags = { "-O3", "-march=x86-64-v3" },
         gnu_cflags = { "-fno-tree-ter" }, -- else gcc 12 moves all decoding ahead of all products, and spills
-        needs = { "avx2", "fma", "f16c" },
+        needs = { "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe" },
         vocabulary = "x86_64_v3.h",
         units = 2,
         kq_lanes = { 8 },

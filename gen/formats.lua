@@ -14,10 +14,11 @@ local formats = {}
 -- table   "lloyd": 8-bit image of the Lloyd-Max codebook of the chunk size; "gain": trained table; "identity": the
 --         index is the signed value itself
 -- modes   scale modes of the encoder, the default first
--- search  what the encoder tries, fitted on Gaussian blocks to within 1 % of trying everything. factors: sizes (of a
---         block's scale, of a gain) that put the largest magnitude at the outermost centroid, times these. Signed gains
---         have an asymmetric table: `around` levels on both sides of slope * max(top / largest centroid,
---         bottom / smallest) + offset, for either sign.
+-- search  what the encoder tries, fitted on Gaussian vectors to within 1.5 % of trying everything. factors: block scales
+--         that put the largest magnitude at the outermost centroid, times these. Gains: `tries` codes, the lowest near
+--         slope * size + offset, where size is the gain that puts the largest value on the outermost centroid; signed
+--         gains have an asymmetric table and try as many of either sign. reach: magnitudes that are told apart while
+--         choosing, in units of the outermost centroid.
 formats.list = {
     { name = "turbo2", bits = 2, scale = "block", block = 32, rotated = true, table = "lloyd",
         modes = { "searched", "none", "nc" },
@@ -29,11 +30,11 @@ formats.list = {
         modes = { "searched", "none", "nc" },
         search = { factors = { 0.9, 0.96, 1.02, 1.08 } } },
     { name = "gain2", bits = 2, scale = "chunk", sub = 16, rotated = true, table = "gain", modes = {},
-        search = { slope = 0.56, offset = 11.0, around = 2 } },
+        search = { tries = 4, slope = 0.16, offset = -6.75, reach = 1.9 } },
     { name = "gain3", bits = 3, scale = "chunk", sub = 16, rotated = true, table = "gain", modes = {},
-        search = { slope = 0.86, offset = 4.0, around = 1 } },
+        search = { tries = 3, slope = 0.23, offset = -7.75, reach = 1.5 } },
     { name = "gain4", bits = 4, scale = "chunk", sub = 16, rotated = true, table = "gain", modes = {},
-        search = { factors = { 0.94, 0.97, 1.0, 1.03, 1.06, 1.14, 1.21, 1.3 } } },
+        search = { tries = 6, slope = 0.48, offset = -12.25, reach = 1.35 } },
     { name = "q8_0", bits = 8, scale = "block", block = 32, rotated = false, table = "identity", modes = {} },
     { name = "f16", bits = 16, rotated = false, modes = {} },
 }

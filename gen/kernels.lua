@@ -3,6 +3,7 @@
 
 local formats = require "formats"
 local names = require "names"
+local search = require "search"
 local template = require "template"
 local transform = require "transform"
 
@@ -120,21 +121,6 @@ local function is_symmetric(centroids)
     return true
 end
 
--- The code nearest to each gain size 0..63.
-local function code_of_size(gains, n)
-    local out = {}
-    for size = 0, 63 do
-        local best = 1
-        for code = 1, n do
-            if math.abs(gains[code] - size) < math.abs(gains[best] - size) then
-                best = code
-            end
-        end
-        out[size + 1] = best - 1
-    end
-    return out
-end
-
 -- Entries for index bytes 0..15; where a gain has a sign, bit 3 of the index carries it and negates the centroid.
 local function lookup_table(layout)
     local out = {}
@@ -155,7 +141,7 @@ local function format_env(name, head_dim, arch)
     local format = layout.format
     local env = {
         format = name, head_dim = head_dim, bits = format.bits, rotated = format.rotated, row_bytes = layout.row_bytes,
-        hexf = template.hexf, list = list, floats = floats,
+        hexf = template.hexf, list = list, floats = floats, map = map,
         append_symbol = symbol(name, head_dim, "append", arch),
         dequantise_symbol = symbol(name, head_dim, "dequantise", arch),
         k_symbol = function(g) return symbol(name, head_dim, "k_g" .. g, arch) end,
@@ -178,11 +164,10 @@ local function format_env(name, head_dim, arch)
         centroids = layout.table.centroids or false, gains = layout.table.gains or false,
         lookup_table = layout.table.centroids and lookup_table(layout) or false,
         gain_sizes = layout.table.gains and map(layout.table.gains, math.abs) or false,
-        code_of_size = layout.table.gains and code_of_size(layout.table.gains, layout.table.signed and 8 or 16) or false,
         inverse_gains = layout.table.gains and map(layout.table.gains, reciprocal) or false,
         symmetric = layout.table.centroids and is_symmetric(layout.table.centroids) or false,
-        search = format.search or false,
-        inverse_factors = format.search and format.search.factors and map(format.search.factors, reciprocal) or false, modes = SCALE_MODES,
+        search = format.search and search.tables(layout, is_symmetric(layout.table.centroids)) or false,
+        modes = SCALE_MODES,
         -- Bounds of sums of |q| over a block and of |weights| over a tile, rounding included; false: cannot overflow.
         q_sum = layout.block * 32768 > top and top - layout.block or false,
         weight_sum = top - 128,

@@ -5,17 +5,23 @@
 #include <stdio.h>
 #include <string.h>
 
+/* 1 if x - mean, or x without a mean, is NaN or infinite somewhere. Integers without branches: compilers vectorise them. */
+static inline uint32_t is_bad(float value) {
+    static const uint32_t exponent = 0x7f800000;
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bits & exponent) == exponent;
+}
+
 int tq_first_not_finite(const float *x, const float *mean, int n) {
-    static const uint32_t infinity = 0x7f800000;
-    uint32_t worst = 0;
-    for (int i = 0; i < n; i++) { /* integers, so that compilers vectorise it */
-        float value = mean ? x[i] - mean[i] : x[i];
-        uint32_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        bits &= 0x7fffffff;
-        worst = bits > worst ? bits : worst;
-    }
-    int i = worst < infinity ? n : 0;
+    uint32_t bad = 0;
+    if (mean)
+        for (int i = 0; i < n; i++)
+            bad |= is_bad(x[i] - mean[i]);
+    else
+        for (int i = 0; i < n; i++)
+            bad |= is_bad(x[i]);
+    int i = bad ? 0 : n;
     while (i < n && isfinite(mean ? x[i] - mean[i] : x[i]))
         i++;
     return i;

@@ -72,7 +72,8 @@ static int find_candidates(const tq_device *device, const tq_plan_desc *desc, co
     int n = 0;
     for (int r = 0; r < tq_registry_count(); r++) {
         const tq_registry *registry = tq_registry_at(r);
-        for (int i = 0; i < registry->n_variants && tq_device_has(device, registry->needs); i++)
+        int n_here = tq_device_has(device, registry->needs) ? registry->n_variants : 0;
+        for (int i = 0; i < n_here; i++)
             if (matches(registry->variants[i], desc, layout)) {
                 if (out)
                     out[n] = registry->variants[i];
@@ -110,7 +111,8 @@ static tq_status fail_no_candidate(const tq_device *device, const tq_plan_desc *
                        tq_op_name(desc->op), device->name, command);
     for (int r = 0; r < tq_registry_count(); r++) {
         const tq_registry *registry = tq_registry_at(r);
-        for (int i = 0; i < registry->n_variants && tq_device_has(device, registry->needs); i++) {
+        int n_here = tq_device_has(device, registry->needs) ? registry->n_variants : 0;
+        for (int i = 0; i < n_here; i++) {
             const tq_variant *v = registry->variants[i];
             snprintf(word, sizeof word, "%d", v->gqa);
             if (matches_but_gqa(v, desc, layout))

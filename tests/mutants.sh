@@ -87,10 +87,10 @@ mutant "first tokens added without rescaling" "$source/runtime/combine.c" \
     's/acc\[j\] \* keep + w \* v\[j\]/acc[j] + w * v[j]/'
 mutant "window one key too short" "$source/runtime/internal.h" \
     's/n_kv - args->window : 0/n_kv - args->window + 1 : 0/'
-mutant "norm not corrected" "$kernels/turbo3_d128_append.c" 's/norm \/ (STEP \* sqrtf(square))/norm/'
+mutant "norm not corrected" "$kernels/turbo3_d128_append.c" 's/norm \/ (STEP \* sqrtf(tqv_hsum(square)))/norm/'
 mutant "two groups packed in each other's place" "$kernels/gain4_d80_append.c" \
     's/x\[0\] |= g\[1\] << 4/x[0] |= g[2] << 4/'
-mutant "infinities not looked for" "$source/runtime/check.c" 's/worst < infinity ? n : 0/n/'
+mutant "infinities not looked for" "$source/runtime/check.c" 's/bad ? 0 : n;/n;/'
 
 echo "caught $((mutants - missed)) of $mutants mutants"
 [ "$missed" -eq 0 ]

@@ -172,7 +172,7 @@ int command_bench(int argc, char **argv) {
     const char *plot = NULL;
     const cli_option options[] = {
         CONTRACT_OPTIONS(axes),
-        {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV, "keys (16384); append and dequantise take 256 at a time"},
+        {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV, "keys (16384); append and dequantise take 64 at a time"},
         {"kv-heads", "N", CLI_INT, &n_kv_heads, 1, HARNESS_MAX_KV_HEADS, "KV heads (8)"},
         {"threads", "N", CLI_INT, &threads, 1, POOL_MAX_THREADS, "threads that launch (1)"},
         {"budget", "SECONDS", CLI_REAL, &budget, 0.001, 1e6, "timing for each kernel (0.5)"},

@@ -9,15 +9,25 @@ TQV_INLINE void tq_rotate(float *y, int pow2, int odd, float unit) {
     const tqv_f32 scale = tqv_set1(unit); /* 1 / sqrt(pow2) */
     for (int o = 0; o < odd; o++) {
         float *z = y + o * pow2;
-        for (int i = 0; i < pow2; i += TQV_LANES)
+        TQV_UNROLL for (int i = 0; i < pow2; i += TQV_LANES)
             tqv_store(z + i, tqv_mul(tqv_hadamard(tqv_load(z + i)), scale));
-        for (int h = TQV_LANES; h < pow2; h *= 2)
-            for (int i = 0; i < pow2; i += 2 * h)
+        int h = TQV_LANES;
+        for (; 4 * h <= pow2; h *= 4) /* two steps at once: half the way through memory */
+            for (int i = 0; i < pow2; i += 4 * h)
                 for (int j = i; j < i + h; j += TQV_LANES) {
                     const tqv_f32 a = tqv_load(z + j), b = tqv_load(z + j + h);
-                    tqv_store(z + j, tqv_add(a, b));
-                    tqv_store(z + j + h, tqv_sub(a, b));
+                    const tqv_f32 c = tqv_load(z + j + 2 * h), d = tqv_load(z + j + 3 * h);
+                    const tqv_f32 ab = tqv_add(a, b), cd = tqv_add(c, d), a_b = tqv_sub(a, b), c_d = tqv_sub(c, d);
+                    tqv_store(z + j, tqv_add(ab, cd));
+                    tqv_store(z + j + h, tqv_add(a_b, c_d));
+                    tqv_store(z + j + 2 * h, tqv_sub(ab, cd));
+                    tqv_store(z + j + 3 * h, tqv_sub(a_b, c_d));
                 }
+        for (int j = 0; j < h && h < pow2; j += TQV_LANES) {
+            const tqv_f32 a = tqv_load(z + j), b = tqv_load(z + j + h);
+            tqv_store(z + j, tqv_add(a, b));
+            tqv_store(z + j + h, tqv_sub(a, b));
+        }
     }
     if (odd == 1)
         return;

@@ -66,136 +66,170 @@ static void pack_block(const uint8_t *codes, uint8_t *block) {
 
 /* ---- append ----------------------------------------------------------------------------------------------------- */
 
-static void store_scale(uint8_t *p, float scale) {
-    float lanes[TQV_LANES] = {scale};
+/* n <= TQV_LANES scales, one per block. */
+static void store_scales(uint8_t *blocks, int n, tqv_f32 scales) {
     uint8_t halves[2 * TQV_LANES];
-    tqv_to_f16(halves, tqv_load(lanes));
-    memcpy(p, halves, 2);
+    tqv_to_f16(halves, scales);
+    for (int b = 0; b < n; b++)
+        memcpy(blocks + b * BLOCK_BYTES, halves + 2 * b, 2);
 }
 
-/* Levels ascending, in integer units, and their boundaries as a search by halving wants them: indexed by what is known. */
-enum { LEVELS = 2 };
-static const float LEVEL[8] = {0x1.6p+4f, 0x1.24p+6f, 0x0p+0f, 0x0p+0f, 0x0p+0f, 0x0p+0f, 0x0p+0f, 0x0p+0f};
-static const float FIRST = 0x1.7cp+5f;
+enum {
+    RUNS = CHUNK / 16,                              /* of 16 values, which have one scale and gain */
+    ROUNDS = (RUNS + TQV_LANES - 1) / TQV_LANES,    /* of LANES runs whose errors are summed together */
+    WORDS = (RUNS * 8 + TQV_LANES - 1) / TQV_LANES, /* vectors of 16-bit values of a chunk; 8 a round */
+    TOGETHER = 4,                                   /* vectors that are quantised together */
+    CODES = CHUNK + TOGETHER * TQV_LANES,           /* room that quantising takes */
+};
+/* Boundaries between levels as a search by halving wants them: by the bits of the index that are known. */
+static const float FIRST = 0x0p+0f;
+static const float BOUNDARY_2[8] = {-0x1.7cp+5f, 0x1.7cp+5f, -0x1.7cp+5f, 0x1.7cp+5f, -0x1.7cp+5f, 0x1.7cp+5f, -0x1.7cp+5f, 0x1.7cp+5f};
+static const float LEVEL[8] = {-0x1.24p+6f, -0x1.6p+4f, 0x1.6p+4f, 0x1.24p+6f};
 
-/* The levels nearest to n vectors t, the upper ones on a boundary. Step by step for all vectors: the chain of one is long
- * and its operations wait for each other. */
-TQV_INLINE void search(const tqv_f32 *t, tqv_bits *m, const int n) {
-    TQV_UNROLL for (int i = 0; i < n; i++)
-        m[i] = tqv_and(tqv_ge(t[i], tqv_set1(FIRST)), tqv_bset1(LEVELS / 2));
-}
-
-/* What is searched for: the magnitude if the table is symmetric, else the value. */
-TQV_INLINE tqv_f32 searched(tqv_f32 v) {
-    return tqv_abs(v);
-}
-
-enum { TOGETHER = 4 }; /* vectors that are searched together */
-
-/* Quantises n values, at most TOGETHER vectors, times `inverse` into codes. Adds y*c to *dot and c*c to *square, c their
- * centroids. */
-TQV_INLINE void quantise(const float *y, const int n, float inverse, uint8_t *codes, tqv_f32 *dot, tqv_f32 *square) {
-    const int vectors = n / TQV_LANES;
+/* Quantises `vectors` <= TOGETHER vectors times the inverse of each run's unit into codes. Adds y*c to *dot and c*c to
+ * *square, c their centroids. Step by step for all: the chain of one vector is long. */
+TQV_INLINE void quantise(const float *y, const int vectors, const float *inverse, uint8_t *codes,
+                         tqv_f32 *dot, tqv_f32 *square) {
     tqv_f32 v[TOGETHER], t[TOGETHER];
-    tqv_bits m[TOGETHER];
-    tqv_bits negative[TOGETHER];
+    tqv_bits ge[TOGETHER], m[TOGETHER];
     TQV_UNROLL for (int i = 0; i < vectors; i++) {
         v[i] = tqv_load(y + i * TQV_LANES);
-        t[i] = searched(tqv_mul(v[i], tqv_set1(inverse)));
-        /* For negative values the upper index is the smaller magnitude: one unit in the last place turns >= into >. */
-        negative[i] = tqv_xor(tqv_ge(v[i], tqv_zero()), tqv_bset1(-1));
-        t[i] = tqv_as_f32(tqv_add32(tqv_as_bits(t[i]), negative[i]));
+        t[i] = tqv_mul(v[i], tqv_set1(inverse[i * TQV_LANES / 16]));
+        ge[i] = tqv_ge(t[i], tqv_set1(FIRST));
+        m[i] = tqv_and(ge[i], tqv_bset1(1));
     }
-    search(t, m, vectors);
+    TQV_UNROLL for (int i = 0; i < vectors; i++)
+        m[i] = tqv_sub32(tqv_add32(m[i], m[i]), tqv_ge(t[i], tqv_lookup_f32(BOUNDARY_2, m[i])));
     TQV_UNROLL for (int i = 0; i < vectors; i++) {
-        const tqv_bits flip = tqv_and(negative[i], tqv_bset1(2 * LEVELS - 1));
-        tqv_store_u8(codes + i * TQV_LANES, tqv_xor(tqv_or(m[i], tqv_bset1(LEVELS)), flip));
-        const tqv_f32 c = tqv_lookup_f32(LEVEL, m[i]);
-        *dot = tqv_fma(searched(v[i]), c, *dot);
+        const tqv_f32 level = tqv_lookup_f32(LEVEL, m[i]);
+        const tqv_f32 value = v[i];
+        const tqv_f32 c = level;
+        *dot = tqv_fma(value, c, *dot);
         *square = tqv_fma(c, c, *square);
     }
+    for (int i = vectors; i < TOGETHER; i++)
+        m[i] = tqv_bzero();
+    tqv_bstore(codes, tqv_low_bytes(m));
 }
 
-/* The same for any n that is a multiple of 16; sums across lanes. */
-TQV_INLINE void quantise_all(const float *y, const int n, float inverse, uint8_t *codes, float *dot, float *square) {
-    tqv_f32 yc = tqv_zero(), cc = tqv_zero();
+/* The same for any number of runs; codes have room for TOGETHER vectors more. */
+TQV_INLINE void quantise_runs(const float *y, const int runs, const float *inverse, uint8_t *codes,
+                              tqv_f32 *dot, tqv_f32 *square) {
+    enum { STRIDE = TOGETHER * TQV_LANES };
     int i = 0;
-    for (; i + TOGETHER * TQV_LANES <= n; i += TOGETHER * TQV_LANES)
-        quantise(y + i, TOGETHER * TQV_LANES, inverse, codes + i, &yc, &cc);
-    for (; i < n; i += 16)
-        quantise(y + i, 16, inverse, codes + i, &yc, &cc);
-    *dot = tqv_hsum(yc);
-    *square = tqv_hsum(cc);
+    *dot = *square = tqv_zero();
+    for (; i + STRIDE <= 16 * runs; i += STRIDE)
+        quantise(y + i, TOGETHER, inverse + i / 16, codes + i, dot, square);
+    for (; i < 16 * runs; i += 16)
+        quantise(y + i, 16 / TQV_LANES, inverse + i / 16, codes + i, dot, square);
 }
 
-/* One scale per block. Candidates around the one that puts the largest value on the outermost centroid are each refitted
- * by least squares, which leaves an error of |y|^2 - dot^2/square; the best is kept. All blocks and candidates are tried
- * before anything is summed across lanes, so that no step waits for the one before. */
+/* ---- choice of scales and gains, in bytes ----------------------------------------------------------------------- */
+
+/* A candidate turns the values into bytes t in its units. Per cell of the bytes' range: the boundary between levels that
+ * is nearest to the cell's centre, and half the gap between the levels beside it. */
+static const int8_t BOUNDARY[16] = {42, 42, 42, 42, 42, 42, 42, 42, 42, 42, 42, 42, 42, 42, 42, 42};
+static const int8_t HALF_GAP[16] = {23, 23, 23, 23, 23, 23, 23, 23, 23, 23, 23, 23, 23, 23, 23, 23};
+
+/* Squared errors of a round, of which n <= 8 vectors are in use, in the units of each run's candidate: sums of four
+ * values, for tqv_run_sums. */
+TQV_INLINE void errors(const tqv_bits *y, const tqv_bits *multipliers, const int n, tqv_bits sums[4]) {
+    const int bytes = (n + 1) / 2;
+    tqv_bits scaled[8], t[4], cell[4];
+    TQV_UNROLL for (int i = 0; i < 2 * bytes; i++)
+        scaled[i] = tqv_mul_q15(y[i], multipliers[i]);
+    TQV_UNROLL for (int i = 0; i < bytes; i++)
+        t[i] = tqv_narrow16(scaled[2 * i], scaled[2 * i + 1]);
+    TQV_UNROLL for (int i = 0; i < bytes; i++)
+        cell[i] = tqv_and(tqv_srl16(t[i], 3), tqv_bset1(0x0f0f0f0f));
+    TQV_UNROLL for (int i = 0; i < bytes; i++)
+        t[i] = tqv_abs8(tqv_sub8(t[i], tqv_lookup(tqv_table(BOUNDARY), cell[i])));
+    TQV_UNROLL for (int i = 0; i < bytes; i++)
+        t[i] = tqv_abs8(tqv_sub8(t[i], tqv_lookup(tqv_table(HALF_GAP), cell[i])));
+    TQV_UNROLL for (int i = 0; i < 4; i++)
+        sums[i] = i < bytes ? tqv_dot16(tqv_bzero(), tqv_maddu8(t[i], t[i]), tqv_bset1(0x00010001)) : tqv_bzero();
+}
+
+/* A chunk times `factor` and the inverse of each run as 16-bit magnitudes. */
+TQV_INLINE void to_words(const float *y, float factor, const float *inverse, tqv_bits *words) {
+    TQV_UNROLL for (int i = 0; i < WORDS; i++) {
+        tqv_bits w[2];
+        TQV_UNROLL for (int j = 0; j < 2; j++) {
+            const int at = (2 * i + j) * TQV_LANES;
+            const tqv_f32 v = tqv_mul(tqv_load(y + at), tqv_set1(factor * inverse[at / 16]));
+            w[j] = tqv_to_i32(tqv_abs(v));
+        }
+        words[i] = tqv_narrow32(w[0], w[1]);
+    }
+    for (int i = WORDS; i < 8 * ROUNDS; i++)
+        words[i] = tqv_bzero();
+}
+
+/* One scale per block: of those tried around the one that puts the largest value on the outermost centroid, the one with
+ * the least error, refitted by least squares. */
 static void append_searched(const float *y, uint8_t *blocks) {
-    enum { TRIES = 4, N = CHUNK / BLOCK, ROUND = (N * TRIES + TQV_LANES - 1) / TQV_LANES * TQV_LANES };
-    enum { PAIRS = BLOCK % 32 == 0 ? 2 : 1 }; /* 16 values each, searched together */
-    static const float INVERSE_FACTORS[TRIES] = {0x1.f5f5f6p+0f, 0x1.965966p+0f, 0x1.638e38p+0f, 0x1.30c30cp+0f};
-    tqv_f32 dots[ROUND], squares[ROUND], tops[(N + TQV_LANES - 1) / TQV_LANES * TQV_LANES];
-    float top[sizeof tops / sizeof *tops], gained[ROUND], inverse[N];
-    for (int i = N * TRIES; i < ROUND; i++)
-        dots[i] = squares[i] = tqv_zero();
-    for (int b = 0; b < (int)(sizeof tops / sizeof *tops); b++) {
-        tops[b] = tqv_zero();
+    enum { TRIES = 4, N = CHUNK / BLOCK, BLOCK_RUNS = BLOCK / 16 };
+    enum { ALL = (N + TQV_LANES - 1) / TQV_LANES * TQV_LANES };
+    static const float FACTORS[TRIES] = {0x1.051eb8p-1f, 0x1.42bf32p-1f, 0x1.707826p-1f, 0x1.aeadaep-1f};
+    /* of a block whose largest magnitude is 1 */
+    static const float INVERSE_UNITS[TRIES] = {0x1.1e4646p+7f, 0x1.cf3946p+6f, 0x1.95be5p+6f, 0x1.5b22d2p+6f};
+    static const uint32_t MULTIPLIERS[TRIES] = {0x01fc01fc, 0x019b019b, 0x01680168, 0x01340134};
+    float top[ALL], error[TRIES][ROUNDS * TQV_LANES], inverse[RUNS];
+    tqv_f32 dots[ALL], squares[ALL];
+    tqv_bits words[8 * ROUNDS], multipliers[8], sums[TRIES][4 * ROUNDS];
+    uint8_t codes[CODES];
+    TQV_UNROLL for (int b = 0; b < ALL; b++) {
+        dots[b] = squares[b] = tqv_zero();
         for (int i = 0; b < N && i < BLOCK; i += TQV_LANES)
-            tops[b] = tqv_max(tops[b], tqv_abs(tqv_load(y + b * BLOCK + i)));
+            dots[b] = tqv_max(dots[b], tqv_abs(tqv_load(y + b * BLOCK + i)));
     }
-    for (int b = 0; b < N; b += TQV_LANES)
-        tqv_store(top + b, tqv_maxima(tops + b));
-    for (int b = 0; b < N; b++) {
-        const float unit = top[b] / LEVEL[LEVELS - 1];
-        inverse[b] = unit > 0x1p-100f ? 1.0f / unit : 0.0f;
-        TQV_UNROLL for (int k = 0; k < TRIES; k++) {
-            const tqv_f32 candidate = tqv_set1(inverse[b] * INVERSE_FACTORS[k]);
-            tqv_f32 vc = tqv_zero(), cc = tqv_zero();
-            for (int i = 0; i < BLOCK; i += 16 * PAIRS) {
-                tqv_f32 v[2 * PAIRS], t[2 * PAIRS];
-                tqv_bits m[2 * PAIRS];
-                TQV_UNROLL for (int j = 0; j < 16 * PAIRS / TQV_LANES; j++) {
-                    v[j] = tqv_abs(tqv_load(y + b * BLOCK + i + j * TQV_LANES));
-                    t[j] = tqv_mul(v[j], candidate);
-                }
-                search(t, m, 16 * PAIRS / TQV_LANES);
-                TQV_UNROLL for (int j = 0; j < 16 * PAIRS / TQV_LANES; j++) {
-                    const tqv_f32 c = tqv_lookup_f32(LEVEL, m[j]);
-                    vc = tqv_fma(v[j], c, vc);
-                    cc = tqv_fma(c, c, cc);
-                }
-            }
-            dots[b * TRIES + k] = vc;
-            squares[b * TRIES + k] = cc;
+    TQV_UNROLL for (int b = 0; b < ALL; b += TQV_LANES)
+        tqv_store(top + b, tqv_maxima(dots + b));
+    TQV_UNROLL for (int r = 0; r < RUNS; r++)
+        inverse[r] = top[r / BLOCK_RUNS] > 0x1p-100f ? 1.0f / top[r / BLOCK_RUNS] : 0.0f;
+    to_words(y, 0x1p+13f, inverse, words);
+    TQV_UNROLL for (int k = 0; k < TRIES; k++) {
+        TQV_UNROLL for (int i = 0; i < 8; i++)
+            multipliers[i] = tqv_bset1((int32_t)MULTIPLIERS[k]);
+        TQV_UNROLL for (int r = 0; r < ROUNDS; r++)
+            errors(words + 8 * r, multipliers, r < ROUNDS - 1 ? 8 : WORDS - 8 * r, sums[k] + 4 * r);
+    }
+    TQV_UNROLL for (int k = 0; k < TRIES; k++)
+        TQV_UNROLL for (int r = 0; r < ROUNDS; r++)
+            tqv_store(error[k] + r * TQV_LANES, tqv_from_i32(tqv_run_sums(sums[k] + 4 * r)));
+    TQV_UNROLL for (int b = 0; b < N; b++) {
+        float least = INFINITY, best = 0.0f;
+        TQV_UNROLL for (int k = 0; k < TRIES; k++) { /* selects: a branch could not be predicted */
+            float e = 0.0f;
+            TQV_UNROLL for (int r = 0; r < BLOCK_RUNS; r++)
+                e += error[k][b * BLOCK_RUNS + r];
+            e *= FACTORS[k] * FACTORS[k];
+            best = e < least ? INVERSE_UNITS[k] : best;
+            least = e < least ? e : least;
         }
+        TQV_UNROLL for (int r = 0; r < BLOCK_RUNS; r++)
+            inverse[b * BLOCK_RUNS + r] *= best;
     }
-    for (int i = 0; i < ROUND; i += TQV_LANES) {
-        const tqv_f32 dot = tqv_sums(dots + i);
-        tqv_store(gained + i, tqv_div(tqv_mul(dot, dot), tqv_sums(squares + i)));
-    }
-    for (int b = 0; b < N; b++) {
-        float most = gained[b * TRIES], best = INVERSE_FACTORS[0], dot, square;
-        for (int k = 1; k < TRIES; k++) { /* selects: a branch could not be predicted */
-            const float g = gained[b * TRIES + k];
-            best = g > most ? INVERSE_FACTORS[k] : best;
-            most = g > most ? g : most;
-        }
-        uint8_t codes[BLOCK];
-        quantise_all(y + b * BLOCK, BLOCK, inverse[b] * best, codes, &dot, &square);
-        store_scale(blocks + b * BLOCK_BYTES, dot / (square * STEP));
-        pack_block(codes, blocks + b * BLOCK_BYTES);
-    }
+    TQV_UNROLL for (int b = 0; b < N; b++)
+        quantise_runs(y + b * BLOCK, BLOCK_RUNS, inverse + b * BLOCK_RUNS, codes + b * BLOCK, dots + b, squares + b);
+    TQV_UNROLL for (int b = 0; b < N; b += TQV_LANES)
+        store_scales(blocks + b * BLOCK_BYTES, N - b < TQV_LANES ? N - b : TQV_LANES,
+                     tqv_div(tqv_sums(dots + b), tqv_mul(tqv_sums(squares + b), tqv_set1(STEP))));
+    TQV_UNROLL for (int b = 0; b < N; b++)
+        pack_block(codes + b * BLOCK, blocks + b * BLOCK_BYTES);
 }
 
 /* One scale per chunk, stored in each of its blocks: its norm, or what gives the decoded chunk its norm. */
 static void append_chunk(const float *y, float norm, int corrected, uint8_t *block) {
-    uint8_t codes[CHUNK];
-    float dot, square;
-    quantise_all(y, CHUNK, norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f, codes, &dot, &square);
-    const float scale = corrected ? norm / (STEP * sqrtf(square)) : norm;
+    uint8_t codes[CODES];
+    float inverse[RUNS];
+    tqv_f32 dot, square;
+    TQV_UNROLL for (int r = 0; r < RUNS; r++)
+        inverse[r] = norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f;
+    quantise_runs(y, RUNS, inverse, codes, &dot, &square);
+    const float scale = corrected ? norm / (STEP * sqrtf(tqv_hsum(square))) : norm;
     for (int b = 0; b < CHUNK / BLOCK; b++) {
-        store_scale(block + b * BLOCK_BYTES, scale);
+        store_scales(block + b * BLOCK_BYTES, 1, tqv_set1(scale));
         pack_block(codes + b * BLOCK, block + b * BLOCK_BYTES);
     }
 }
@@ -207,12 +241,12 @@ int tqk_turbo2_d64_append__c(const float *x, const float *mean, const uint32_t *
     const tqv_f32 top = tqv_set1(1e17f), bottom = tqv_set1(-1e17f);
     for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {
         const tqv_f32 v = mean ? tqv_sub(tqv_load(x + i), tqv_load(mean + i)) : tqv_load(x + i);
-        check = tqv_add(check, tqv_sub(v, v));
-        tqv_store(y + i, tqv_max(tqv_min(v, top), bottom));
+        const tqv_f32 kept = tqv_max(tqv_min(v, top), bottom);
+        check = tqv_fma(v, tqv_zero(), check);
+        tqv_store(y + i, tqv_flip(kept, signs[i / 32] >> (i % 32)));
     }
     if (!(tqv_hsum(check) == 0.0f))
         return 1;
-    tq_flip_signs(y, HEAD_DIM, signs);
     for (int c = 0; c < HEAD_DIM / CHUNK; c++) {
         float *z = y + c * CHUNK;
         uint8_t *blocks = row + c * (CHUNK / BLOCK) * BLOCK_BYTES;

@@ -225,6 +225,23 @@ TQV_INLINE tqv_bits tqv_add32(tqv_bits a, tqv_bits b) {
     TQV_EACH a.u32[i] += b.u32[i];
     return a;
 }
+TQV_INLINE tqv_bits tqv_sub32(tqv_bits a, tqv_bits b) {
+    TQV_EACH a.u32[i] -= b.u32[i];
+    return a;
+}
+TQV_INLINE tqv_bits tqv_sub8(tqv_bits a, tqv_bits b) {
+    TQV_EACH_BYTE a.u8[i] = (uint8_t)(a.u8[i] - b.u8[i]);
+    return a;
+}
+TQV_INLINE tqv_bits tqv_abs8(tqv_bits a) {
+    TQV_EACH_BYTE a.u8[i] = (uint8_t)(a.i8[i] < 0 ? -a.i8[i] : a.i8[i]);
+    return a;
+}
+/* a where the mask has all ones, b elsewhere, by bytes */
+TQV_INLINE tqv_bits tqv_select(tqv_bits mask, tqv_bits a, tqv_bits b) {
+    TQV_EACH a.u32[i] = (a.u32[i] & mask.u32[i]) | (b.u32[i] & ~mask.u32[i]);
+    return a;
+}
 /* every 16-bit lane right by the constant n; callers mask what crosses a byte */
 TQV_INLINE tqv_bits tqv_srl16(tqv_bits x, int n) {
     TQV_EACH16 x.u16[i] = (uint16_t)(x.u16[i] >> n);
@@ -265,8 +282,49 @@ TQV_INLINE tqv_f32 tqv_lookup_f32(const float table[8], tqv_bits index) {
 TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
     TQV_EACH p[i] = (uint8_t)x.u32[i];
 }
+/* the low bytes of four vectors; 0 <= values < 128 */
+TQV_INLINE tqv_bits tqv_low_bytes(const tqv_bits x[4]) {
+    tqv_bits y;
+    TQV_EACH_BYTE y.u8[i] = (uint8_t)x[i / 8].u32[i % 8];
+    return y;
+}
 TQV_INLINE void tqv_prefetch(const void *p) {
     (void)p;
+}
+
+/* ---- runs of 16 values in 16-bit lanes, then in bytes; order is the target's own until tqv_run_sums -------------- */
+
+TQV_INLINE int tqv_saturated(int x, int top) {
+    return x > top ? top : x < -top - 1 ? -top - 1 : x;
+}
+/* two vectors of 32-bit lanes as one of 16-bit lanes, two of those as one of bytes; saturating */
+TQV_INLINE tqv_bits tqv_narrow32(tqv_bits a, tqv_bits b) {
+    tqv_bits y;
+    TQV_EACH16 y.i16[i] = (int16_t)tqv_saturated(i < 8 ? a.i32[i] : b.i32[i - 8], 32767);
+    return y;
+}
+TQV_INLINE tqv_bits tqv_narrow16(tqv_bits a, tqv_bits b) {
+    tqv_bits y;
+    TQV_EACH_BYTE y.i8[i] = (int8_t)tqv_saturated(i < 16 ? a.i16[i] : b.i16[i - 16], 127);
+    return y;
+}
+/* 16-bit lanes: a*b / 2^15 to nearest */
+TQV_INLINE tqv_bits tqv_mul_q15(tqv_bits a, tqv_bits b) {
+    TQV_EACH16 a.i16[i] = (int16_t)((a.i16[i] * b.i16[i] + 16384) >> 15);
+    return a;
+}
+/* vector i of a series of 16-bit lanes: table[index[r]] for all values of run r; entries are pairs of 16 bits */
+TQV_INLINE tqv_bits tqv_per_run(const uint32_t *table, const int32_t *index, int i) {
+    return tqv_bset1((int32_t)table[index[i]]);
+}
+/* lane r: the sum over run r; x are four vectors of bytes, of which every four were summed to a 32-bit lane */
+TQV_INLINE tqv_bits tqv_run_sums(const tqv_bits x[4]) {
+    tqv_bits y;
+    TQV_EACH {
+        const int32_t *p = x[i / 2].i32 + 4 * (i % 2);
+        y.i32[i] = p[0] + p[1] + p[2] + p[3];
+    }
+    return y;
 }
 
 /* ---- keys in lanes: row i of LANES rows, `stride` bytes apart, fills lane i -------------------------------------- */

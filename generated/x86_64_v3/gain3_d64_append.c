@@ -69,155 +69,175 @@ static void pack_block(const uint8_t *codes, uint8_t *block) {
 
 /* ---- append ----------------------------------------------------------------------------------------------------- */
 
-static void store_scale(uint8_t *p, float scale) {
-    float lanes[TQV_LANES] = {scale};
+/* n <= TQV_LANES scales, one per block. */
+static void store_scales(uint8_t *blocks, int n, tqv_f32 scales) {
     uint8_t halves[2 * TQV_LANES];
-    tqv_to_f16(halves, tqv_load(lanes));
-    memcpy(p, halves, 2);
+    tqv_to_f16(halves, scales);
+    for (int b = 0; b < n; b++)
+        memcpy(blocks + b * BLOCK_BYTES, halves + 2 * b, 2);
 }
 
-/* Levels ascending, in integer units, and their boundaries as a search by halving wants them: indexed by what is known. */
-enum { LEVELS = 8 };
-static const float LEVEL[8] = {-0x1.3p+6f, -0x1.7p+5f, -0x1.8p+4f, -0x1.4p+2f, 0x1.ap+3f, 0x1p+5f, 0x1.bp+5f, 0x1.6p+6f};
+enum {
+    RUNS = CHUNK / 16,                              /* of 16 values, which have one scale and gain */
+    ROUNDS = (RUNS + TQV_LANES - 1) / TQV_LANES,    /* of LANES runs whose errors are summed together */
+    WORDS = (RUNS * 8 + TQV_LANES - 1) / TQV_LANES, /* vectors of 16-bit values of a chunk; 8 a round */
+    TOGETHER = 4,                                   /* vectors that are quantised together */
+    CODES = CHUNK + TOGETHER * TQV_LANES,           /* room that quantising takes */
+};
+/* Boundaries between levels as a search by halving wants them: by the bits of the index that are known. */
 static const float FIRST = 0x1p+2f;
-static const float SECOND[8] = {-0x1.18p+5f, -0x1.18p+5f, -0x1.18p+5f, -0x1.18p+5f, 0x1.58p+5f, 0x1.58p+5f, 0x1.58p+5f, 0x1.58p+5f};
-static const float THIRD[8] = {-0x1.e8p+5f, -0x1.e8p+5f, -0x1.dp+3f, -0x1.dp+3f, 0x1.68p+4f, 0x1.68p+4f, 0x1.1cp+6f, 0x1.1cp+6f};
+static const float BOUNDARY_2[8] = {-0x1.18p+5f, 0x1.58p+5f, -0x1.18p+5f, 0x1.58p+5f, -0x1.18p+5f, 0x1.58p+5f, -0x1.18p+5f, 0x1.58p+5f};
+static const float BOUNDARY_3[8] = {-0x1.e8p+5f, -0x1.dp+3f, 0x1.68p+4f, 0x1.1cp+6f, -0x1.e8p+5f, -0x1.dp+3f, 0x1.68p+4f, 0x1.1cp+6f};
+static const float LEVEL[8] = {-0x1.3p+6f, -0x1.7p+5f, -0x1.8p+4f, -0x1.4p+2f, 0x1.ap+3f, 0x1p+5f, 0x1.bp+5f, 0x1.6p+6f};
 
-/* The levels nearest to n vectors t, the upper ones on a boundary. Step by step for all vectors: the chain of one is long
- * and its operations wait for each other. */
-TQV_INLINE void search(const tqv_f32 *t, tqv_bits *m, const int n) {
-    TQV_UNROLL for (int i = 0; i < n; i++)
-        m[i] = tqv_and(tqv_ge(t[i], tqv_set1(FIRST)), tqv_bset1(LEVELS / 2));
-    TQV_UNROLL for (int i = 0; i < n; i++)
-        m[i] = tqv_or(m[i], tqv_and(tqv_ge(t[i], tqv_lookup_f32(SECOND, m[i])), tqv_bset1(LEVELS / 4)));
-    TQV_UNROLL for (int i = 0; i < n; i++)
-        m[i] = tqv_or(m[i], tqv_and(tqv_ge(t[i], tqv_lookup_f32(THIRD, m[i])), tqv_bset1(LEVELS / 8)));
-}
-
-/* What is searched for: the magnitude if the table is symmetric, else the value. */
-TQV_INLINE tqv_f32 searched(tqv_f32 v) {
-    return v;
-}
-
-enum { TOGETHER = 4 }; /* vectors that are searched together */
-
-/* Quantises n values, at most TOGETHER vectors, times `inverse` into codes. Adds y*c to *dot and c*c to *square, c their
- * centroids. */
-TQV_INLINE void quantise(const float *y, const int n, float inverse, uint8_t *codes, tqv_f32 *dot, tqv_f32 *square) {
-    const int vectors = n / TQV_LANES;
+/* Quantises `vectors` <= TOGETHER vectors times the inverse of each run's unit into codes. Adds y*c to *dot and c*c to
+ * *square, c their centroids times gains. Step by step for all: the chain of one vector is long. */
+TQV_INLINE void quantise(const float *y, const int vectors, const float *inverse, const float *gain, uint8_t *codes,
+                         tqv_f32 *dot, tqv_f32 *square) {
     tqv_f32 v[TOGETHER], t[TOGETHER];
-    tqv_bits m[TOGETHER];
+    tqv_bits ge[TOGETHER], m[TOGETHER];
     TQV_UNROLL for (int i = 0; i < vectors; i++) {
         v[i] = tqv_load(y + i * TQV_LANES);
-        t[i] = searched(tqv_mul(v[i], tqv_set1(inverse)));
+        t[i] = tqv_mul(v[i], tqv_set1(inverse[i * TQV_LANES / 16]));
+        ge[i] = tqv_ge(t[i], tqv_set1(FIRST));
+        m[i] = tqv_and(ge[i], tqv_bset1(1));
     }
-    search(t, m, vectors);
+    TQV_UNROLL for (int i = 0; i < vectors; i++)
+        m[i] = tqv_sub32(tqv_add32(m[i], m[i]), tqv_ge(t[i], tqv_lookup_f32(BOUNDARY_2, m[i])));
+    TQV_UNROLL for (int i = 0; i < vectors; i++)
+        m[i] = tqv_sub32(tqv_add32(m[i], m[i]), tqv_ge(t[i], tqv_lookup_f32(BOUNDARY_3, m[i])));
     TQV_UNROLL for (int i = 0; i < vectors; i++) {
-        tqv_store_u8(codes + i * TQV_LANES, m[i]);
-        const tqv_f32 c = tqv_lookup_f32(LEVEL, m[i]);
-        *dot = tqv_fma(searched(v[i]), c, *dot);
+        const tqv_f32 level = tqv_lookup_f32(LEVEL, m[i]);
+        const tqv_f32 value = v[i];
+        const tqv_f32 c = tqv_mul(level, tqv_set1(gain[i * TQV_LANES / 16]));
+        *dot = tqv_fma(value, c, *dot);
         *square = tqv_fma(c, c, *square);
     }
+    for (int i = vectors; i < TOGETHER; i++)
+        m[i] = tqv_bzero();
+    tqv_bstore(codes, tqv_low_bytes(m));
 }
 
-/* The same for any n that is a multiple of 16; sums across lanes. */
-TQV_INLINE void quantise_all(const float *y, const int n, float inverse, uint8_t *codes, float *dot, float *square) {
-    tqv_f32 yc = tqv_zero(), cc = tqv_zero();
+/* The same for any number of runs; codes have room for TOGETHER vectors more. */
+TQV_INLINE void quantise_runs(const float *y, const int runs, const float *inverse, const float *gain, uint8_t *codes,
+                              tqv_f32 *dot, tqv_f32 *square) {
+    enum { STRIDE = TOGETHER * TQV_LANES };
     int i = 0;
-    for (; i + TOGETHER * TQV_LANES <= n; i += TOGETHER * TQV_LANES)
-        quantise(y + i, TOGETHER * TQV_LANES, inverse, codes + i, &yc, &cc);
-    for (; i < n; i += 16)
-        quantise(y + i, 16, inverse, codes + i, &yc, &cc);
-    *dot = tqv_hsum(yc);
-    *square = tqv_hsum(cc);
+    *dot = *square = tqv_zero();
+    for (; i + STRIDE <= 16 * runs; i += STRIDE)
+        quantise(y + i, TOGETHER, inverse + i / 16, gain + i / 16, codes + i, dot, square);
+    for (; i < 16 * runs; i += 16)
+        quantise(y + i, 16 / TQV_LANES, inverse + i / 16, gain + i / 16, codes + i, dot, square);
+}
+
+/* ---- choice of scales and gains, in bytes ----------------------------------------------------------------------- */
+
+/* A candidate turns the values into bytes t in its units. Per cell of the bytes' range: the boundary between levels that
+ * is nearest to the cell's centre, and half the gap between the levels beside it. */
+static const int8_t BOUNDARY[16] = {4, 22, 41, 68, 68, 68, 68, 68, -59, -59, -59, -59, -59, -34, -34, -14};
+static const int8_t HALF_GAP[16] = {9, 9, 11, 16, 16, 16, 16, 16, 14, 14, 14, 14, 14, 11, 11, 9};
+
+/* Squared errors of a round, of which n <= 8 vectors are in use, in the units of each run's candidate: sums of four
+ * values, for tqv_run_sums. */
+TQV_INLINE void errors(const tqv_bits *y, const tqv_bits *multipliers, const int n, tqv_bits sums[4]) {
+    const int bytes = (n + 1) / 2;
+    tqv_bits scaled[8], t[4], cell[4];
+    TQV_UNROLL for (int i = 0; i < 2 * bytes; i++)
+        scaled[i] = tqv_mul_q15(y[i], multipliers[i]);
+    TQV_UNROLL for (int i = 0; i < bytes; i++)
+        t[i] = tqv_narrow16(scaled[2 * i], scaled[2 * i + 1]);
+    TQV_UNROLL for (int i = 0; i < bytes; i++)
+        cell[i] = tqv_and(tqv_srl16(t[i], 4), tqv_bset1(0x0f0f0f0f));
+    TQV_UNROLL for (int i = 0; i < bytes; i++)
+        t[i] = tqv_abs8(tqv_sub8(t[i], tqv_lookup(tqv_table(BOUNDARY), cell[i])));
+    TQV_UNROLL for (int i = 0; i < bytes; i++)
+        t[i] = tqv_abs8(tqv_sub8(t[i], tqv_lookup(tqv_table(HALF_GAP), cell[i])));
+    TQV_UNROLL for (int i = 0; i < 4; i++)
+        sums[i] = i < bytes ? tqv_dot16(tqv_bzero(), tqv_maddu8(t[i], t[i]), tqv_bset1(0x00010001)) : tqv_bzero();
+}
+
+/* A chunk times `factor` and the inverse of each run as 16-bit values. */
+TQV_INLINE void to_words(const float *y, float factor, const float *inverse, tqv_bits *words) {
+    TQV_UNROLL for (int i = 0; i < WORDS; i++) {
+        tqv_bits w[2];
+        TQV_UNROLL for (int j = 0; j < 2; j++) {
+            const int at = (2 * i + j) * TQV_LANES;
+            const tqv_f32 v = tqv_mul(tqv_load(y + at), tqv_set1(factor * inverse[at / 16]));
+            w[j] = tqv_to_i32(v);
+        }
+        words[i] = tqv_narrow32(w[0], w[1]);
+    }
+    for (int i = WORDS; i < 8 * ROUNDS; i++)
+        words[i] = tqv_bzero();
 }
 
 static const float GAINS[16] = {0x1.cp+4f, 0x1.08p+5f, 0x1.2p+5f, 0x1.4p+5f, 0x1.6p+5f, 0x1.88p+5f, 0x1.b8p+5f, 0x1.f8p+5f, -0x1.cp+4f, -0x1.08p+5f, -0x1.2p+5f, -0x1.4p+5f, -0x1.6p+5f, -0x1.88p+5f, -0x1.b8p+5f, -0x1.f8p+5f};
 static const float INVERSE_GAINS[16] = {0x1.24924ap-5f, 0x1.f07c2p-6f, 0x1.c71c72p-6f, 0x1.99999ap-6f, 0x1.745d18p-6f, 0x1.4e5e0ap-6f, 0x1.29e412p-6f, 0x1.041042p-6f, -0x1.24924ap-5f, -0x1.f07c2p-6f, -0x1.c71c72p-6f, -0x1.99999ap-6f, -0x1.745d18p-6f, -0x1.4e5e0ap-6f, -0x1.29e412p-6f, -0x1.041042p-6f};
-/* The code of the gain nearest to a wanted size. */
-static const uint8_t CODE_OF_SIZE[64] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7};
+static const int8_t GAIN_SIZES[16] = {28, 33, 36, 40, 44, 49, 55, 63, 28, 33, 36, 40, 44, 49, 55, 63};
+/* What takes the 16-bit values to bytes in units of each gain: pairs of 16-bit multipliers. */
+static const uint32_t MULTIPLIERS[16] = {0x02330233, 0x01de01de, 0x01b601b6, 0x018a018a, 0x01660166, 0x01420142, 0x011f011f, 0x00fa00fa, 0xfdcdfdcd, 0xfe22fe22, 0xfe4afe4a, 0xfe76fe76, 0xfe9afe9a, 0xfebefebe, 0xfee1fee1, 0xff06ff06};
 
-TQV_INLINE int code_of(float size) {
-    return CODE_OF_SIZE[size < 0.0f ? 0 : size > 63.0f ? 63 : (int)(size + 0.5f)];
-}
-
-/* The codes that are worth a try for values between -below and above: those near what the extremes ask for. */
-enum { TRIES = 6 };
-TQV_INLINE void codes_to_try(float above, float below, uint8_t *code) {
-    TQV_UNROLL for (int negative = 0; negative < 2; negative++) {
-        const float up = (negative ? below : above) * 0x1.745d18p-7f;
-        const float down = (negative ? above : below) * 0x1.af286cp-7f;
-        int first = code_of(0x1.b851ecp-1f * (up > down ? up : down) + 0x1p+2f) - 1;
-        first = first < 0 ? 0 : first > 5 ? 5 : first;
-        TQV_UNROLL for (int k = 0; k < TRIES / 2; k++)
-            code[negative * (TRIES / 2) + k] = (uint8_t)(8 * negative + first + k);
-    }
-}
-
-/* A gain code per 16 values, then one norm for the chunk by least squares over all of them. As for plain blocks, all
- * codes of all sub-blocks are tried before errors are summed across lanes. */
+/* A gain code per 16 values, the one with the least error; then one norm for the chunk by least squares over all. */
 static void append_gains(const float *y, float norm, uint8_t *block) {
-    enum { N = CHUNK / 16, N_ROUND = (N + TQV_LANES - 1) / TQV_LANES * TQV_LANES };
-    enum { ROUND = (N * TRIES + TQV_LANES - 1) / TQV_LANES * TQV_LANES, VECTORS = 16 / TQV_LANES };
-    float z[CHUNK], above[N_ROUND], below[N_ROUND], error[ROUND], yv = 0.0f, vv = 0.0f;
-    tqv_f32 high[N_ROUND], low[N_ROUND], errors[ROUND];
-    uint8_t codes[CHUNK], tried[N * TRIES];
-    uint16_t words[HEADER / 2 - 1] = {0};
-    const tqv_f32 inverse = tqv_set1(norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f);
-    for (int s = 0; s < N_ROUND; s++) {
-        high[s] = low[s] = tqv_zero();
-        for (int i = 16 * s; s < N && i < 16 * s + 16; i += TQV_LANES) {
-            const tqv_f32 v = tqv_mul(tqv_load(y + i), inverse);
-            tqv_store(z + i, v);
-            high[s] = tqv_max(high[s], v);
-            low[s] = tqv_max(low[s], tqv_sub(tqv_zero(), v));
+    enum { TRIES = 3, SIGNS = 2, LAST = 5 };
+    const float chunk_inverse = norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f;
+    const tqv_f32 up_unit = tqv_set1(chunk_inverse * 0x1.569316p-9f);
+    const tqv_f32 down_unit = tqv_set1(chunk_inverse * 0x1.8caa4ep-9f);
+    int32_t code[ROUNDS * TQV_LANES];
+    float inverse[RUNS], gain[RUNS];
+    tqv_f32 below[ROUNDS * TQV_LANES];
+    tqv_f32 above[ROUNDS * TQV_LANES], dot, square;
+    tqv_bits words[8 * ROUNDS];
+    uint8_t codes[CODES];
+    uint16_t packed[HEADER / 2 - 1] = {0};
+    TQV_UNROLL for (int r = 0; r < ROUNDS * TQV_LANES; r++) {
+        above[r] = below[r] = tqv_zero();
+        for (int i = 0; r < RUNS && i < 16; i += TQV_LANES) {
+            const tqv_f32 v = tqv_load(y + 16 * r + i);
+            above[r] = tqv_max(above[r], v);
+            below[r] = tqv_min(below[r], v);
         }
+        below[r] = tqv_sub(tqv_zero(), below[r]);
     }
-    for (int s = 0; s < N; s += TQV_LANES) {
-        tqv_store(above + s, tqv_maxima(high + s));
-        tqv_store(below + s, tqv_maxima(low + s));
-    }
-    for (int s = 0; s < N; s++) {
-        codes_to_try(above[s], below[s], tried + s * TRIES);
-        const uint8_t *code = tried + s * TRIES;
-        tqv_f32 v[VECTORS], t[2 * VECTORS];
-        tqv_bits m[2 * VECTORS];
-        TQV_UNROLL for (int i = 0; i < VECTORS; i++)
-            v[i] = searched(tqv_load(z + 16 * s + i * TQV_LANES));
-        TQV_UNROLL for (int k = 0; k < TRIES; k += 2) {
-            TQV_UNROLL for (int i = 0; i < 2 * VECTORS; i++)
-                t[i] = tqv_mul(v[i % VECTORS], tqv_set1(INVERSE_GAINS[code[k + i / VECTORS]]));
-            search(t, m, 2 * VECTORS);
-            TQV_UNROLL for (int j = 0; j < 2; j++) {
-                const tqv_f32 minus = tqv_set1(-GAINS[code[k + j]]);
-                tqv_f32 sum = tqv_zero();
-                TQV_UNROLL for (int i = 0; i < VECTORS; i++) {
-                    const tqv_f32 e = tqv_fma(minus, tqv_lookup_f32(LEVEL, m[j * VECTORS + i]), v[i]);
-                    sum = tqv_fma(e, e, sum);
-                }
-                errors[s * TRIES + k + j] = sum;
-            }
+    TQV_UNROLL for (int r = 0; r < RUNS; r++)
+        inverse[r] = chunk_inverse;
+    to_words(y, 0x1p+1f, inverse, words);
+    for (int r = 0; r < ROUNDS; r++) {
+        const tqv_f32 up = tqv_maxima(above + r * TQV_LANES);
+        const tqv_f32 down = tqv_maxima(below + r * TQV_LANES);
+        tqv_f32 least = tqv_set1(INFINITY);
+        tqv_bits best = tqv_bzero(), lowest[SIGNS], sums[TRIES * SIGNS][4];
+        int32_t indices[SIGNS][TQV_LANES];
+        TQV_UNROLL for (int sign = 0; sign < SIGNS; sign++) {
+            const tqv_f32 size = tqv_max(tqv_mul(sign ? down : up, up_unit), tqv_mul(sign ? up : down, down_unit));
+            const tqv_f32 first = tqv_add(size, tqv_set1(-0x1.fp+2f));
+            lowest[sign] = tqv_to_i32(tqv_max(tqv_min(first, tqv_set1((float)LAST)), tqv_zero()));
+            lowest[sign] = tqv_add32(lowest[sign], tqv_bset1(8 * sign));
+            tqv_bstore(indices[sign], lowest[sign]);
         }
-    }
-    for (int i = N * TRIES; i < ROUND; i++)
-        errors[i] = tqv_zero();
-    for (int i = 0; i < ROUND; i += TQV_LANES)
-        tqv_store(error + i, tqv_sums(errors + i));
-    for (int s = 0; s < N; s++) {
-        float least = error[s * TRIES], dot, square;
-        int code = tried[s * TRIES];
-        for (int k = 1; k < TRIES; k++) { /* selects: a branch could not be predicted */
-            const float e = error[s * TRIES + k];
-            code = e < least ? tried[s * TRIES + k] : code;
-            least = e < least ? e : least;
+        TQV_UNROLL for (int k = 0; k < TRIES * SIGNS; k++) {
+            tqv_bits multipliers[8];
+            TQV_UNROLL for (int i = 0; i < 8; i++)
+                multipliers[i] = tqv_per_run(MULTIPLIERS + k % TRIES, indices[k / TRIES], i);
+            errors(words + 8 * r, multipliers, r < ROUNDS - 1 ? 8 : WORDS - 8 * r, sums[k]);
         }
-        quantise_all(z + 16 * s, 16, INVERSE_GAINS[code], codes + 16 * s, &dot, &square);
-        words[s / 4] = (uint16_t)(words[s / 4] | code << 4 * (s % 4));
-        yv += GAINS[code] * dot;
-        vv += GAINS[code] * GAINS[code] * square;
+        TQV_UNROLL for (int k = 0; k < TRIES * SIGNS; k++) {
+            const tqv_bits tried = tqv_add32(lowest[k / TRIES], tqv_bset1(k % TRIES));
+            const tqv_f32 size = tqv_from_i32(tqv_and(tqv_lookup(tqv_table(GAIN_SIZES), tried), tqv_bset1(255)));
+            const tqv_f32 error = tqv_mul(tqv_mul(size, size), tqv_from_i32(tqv_run_sums(sums[k])));
+            best = tqv_select(tqv_ge(least, error), tried, best); /* a branch could not be predicted */
+            least = tqv_min(least, error);
+        }
+        tqv_bstore(code + r * TQV_LANES, best);
     }
-    store_scale(block, norm * yv / vv);
-    memcpy(block + 2, words, sizeof words);
+    TQV_UNROLL for (int r = 0; r < RUNS; r++) {
+        gain[r] = GAINS[code[r]];
+        inverse[r] *= INVERSE_GAINS[code[r]];
+        packed[r / 4] = (uint16_t)(packed[r / 4] | code[r] << 4 * (r % 4));
+    }
+    quantise_runs(y, RUNS, inverse, gain, codes, &dot, &square);
+    store_scales(block, 1, tqv_set1(tqv_hsum(dot) / (tqv_hsum(square) * STEP)));
+    memcpy(block + 2, packed, sizeof packed);
     pack_block(codes, block);
 }
 
@@ -228,12 +248,12 @@ int tqk_gain3_d64_append__x86_64_v3(const float *x, const float *mean, const uin
     const tqv_f32 top = tqv_set1(1e17f), bottom = tqv_set1(-1e17f);
     for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {
         const tqv_f32 v = mean ? tqv_sub(tqv_load(x + i), tqv_load(mean + i)) : tqv_load(x + i);
-        check = tqv_add(check, tqv_sub(v, v));
-        tqv_store(y + i, tqv_max(tqv_min(v, top), bottom));
+        const tqv_f32 kept = tqv_max(tqv_min(v, top), bottom);
+        check = tqv_fma(v, tqv_zero(), check);
+        tqv_store(y + i, tqv_flip(kept, signs[i / 32] >> (i % 32)));
     }
     if (!(tqv_hsum(check) == 0.0f))
         return 1;
-    tq_flip_signs(y, HEAD_DIM, signs);
     (void)mode;
     for (int c = 0; c < HEAD_DIM / CHUNK; c++) {
         float *z = y + c * CHUNK;

@@ -47,11 +47,12 @@ static void unpack_unit(const uint8_t *p, uint8_t *codes) {
 
 /* ---- append ----------------------------------------------------------------------------------------------------- */
 
-static void store_scale(uint8_t *p, float scale) {
-    float lanes[TQV_LANES] = {scale};
+/* n <= TQV_LANES scales, one per block. */
+static void store_scales(uint8_t *blocks, int n, tqv_f32 scales) {
     uint8_t halves[2 * TQV_LANES];
-    tqv_to_f16(halves, tqv_load(lanes));
-    memcpy(p, halves, 2);
+    tqv_to_f16(halves, scales);
+    for (int b = 0; b < n; b++)
+        memcpy(blocks + b * BLOCK_BYTES, halves + 2 * b, 2);
 }
 
 
@@ -61,7 +62,7 @@ static void append_bytes(const float *y, uint8_t *block) {
     for (int i = 0; i < BLOCK; i += TQV_LANES)
         top = tqv_max(top, tqv_abs(tqv_load(y + i)));
     const float scale = tqv_hmax(top) / 127.0f, inverse = scale > 0x1p-100f ? 1.0f / scale : 0.0f;
-    store_scale(block, scale);
+    store_scales(block, 1, tqv_set1(scale));
     for (int i = 0; i < BLOCK; i += TQV_LANES)
         tqv_store_u8(block + HEADER + i, tqv_and(tqv_to_i32(tqv_mul(tqv_load(y + i), tqv_set1(inverse))), tqv_bset1(255)));
 }
@@ -73,8 +74,9 @@ int tqk_q8_0_d128_append__x86_64_v3(const float *x, const float *mean, const uin
     const tqv_f32 top = tqv_set1(1e17f), bottom = tqv_set1(-1e17f);
     for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {
         const tqv_f32 v = mean ? tqv_sub(tqv_load(x + i), tqv_load(mean + i)) : tqv_load(x + i);
-        check = tqv_add(check, tqv_sub(v, v));
-        tqv_store(y + i, tqv_max(tqv_min(v, top), bottom));
+        const tqv_f32 kept = tqv_max(tqv_min(v, top), bottom);
+        check = tqv_fma(v, tqv_zero(), check);
+        tqv_store(y + i, kept);
     }
     if (!(tqv_hsum(check) == 0.0f))
         return 1;

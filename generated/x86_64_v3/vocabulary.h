@@ -161,6 +161,18 @@ TQV_INLINE tqv_bits tqv_xor(tqv_bits a, tqv_bits b) {
 TQV_INLINE tqv_bits tqv_add32(tqv_bits a, tqv_bits b) {
     return _mm256_add_epi32(a, b);
 }
+TQV_INLINE tqv_bits tqv_sub32(tqv_bits a, tqv_bits b) {
+    return _mm256_sub_epi32(a, b);
+}
+TQV_INLINE tqv_bits tqv_sub8(tqv_bits a, tqv_bits b) {
+    return _mm256_sub_epi8(a, b);
+}
+TQV_INLINE tqv_bits tqv_abs8(tqv_bits a) {
+    return _mm256_abs_epi8(a);
+}
+TQV_INLINE tqv_bits tqv_select(tqv_bits mask, tqv_bits a, tqv_bits b) {
+    return _mm256_blendv_epi8(b, a, mask);
+}
 #define tqv_srl16(x, n) ((n) ? _mm256_srli_epi16((x), (n)) : (x))
 TQV_INLINE tqv_bits tqv_table(const int8_t table[16]) {
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
@@ -186,8 +198,31 @@ TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
     const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
     _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
 }
+TQV_INLINE tqv_bits tqv_low_bytes(const tqv_bits x[4]) {
+    const __m256i words = _mm256_packus_epi16(_mm256_packs_epi32(x[0], x[1]), _mm256_packs_epi32(x[2], x[3]));
+    return _mm256_permutevar8x32_epi32(words, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
 TQV_INLINE void tqv_prefetch(const void *p) {
     _mm_prefetch((const char *)p, _MM_HINT_T1);
+}
+
+/* ---- runs of 16 values: one per vector of 16-bit lanes; two per vector of bytes, by turns of 8 ------------------- */
+
+TQV_INLINE tqv_bits tqv_narrow32(tqv_bits a, tqv_bits b) {
+    return _mm256_packs_epi32(a, b);
+}
+TQV_INLINE tqv_bits tqv_narrow16(tqv_bits a, tqv_bits b) {
+    return _mm256_packs_epi16(a, b);
+}
+TQV_INLINE tqv_bits tqv_mul_q15(tqv_bits a, tqv_bits b) {
+    return _mm256_mulhrs_epi16(a, b);
+}
+TQV_INLINE tqv_bits tqv_per_run(const uint32_t *table, const int32_t *index, int i) {
+    return _mm256_set1_epi32((int)table[index[i]]);
+}
+TQV_INLINE tqv_bits tqv_run_sums(const tqv_bits x[4]) {
+    const __m256i a = _mm256_hadd_epi32(x[0], x[1]), b = _mm256_hadd_epi32(x[2], x[3]);
+    return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
 }
 
 /* ---- keys in lanes ---------------------------------------------------------------------------------------------- */
@@ -279,12 +314,12 @@ TQV_INLINE void tqv_store_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
 
 /* Unnormalised Hadamard over the lanes. */
 TQV_INLINE tqv_f32 tqv_hadamard(tqv_f32 x) {
-    const __m256 m1 = _mm256_setr_ps(0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f);
-    const __m256 m2 = _mm256_setr_ps(0.0f, 0.0f, -0.0f, -0.0f, 0.0f, 0.0f, -0.0f, -0.0f);
-    const __m256 m4 = _mm256_setr_ps(0.0f, 0.0f, 0.0f, 0.0f, -0.0f, -0.0f, -0.0f, -0.0f);
-    x = _mm256_add_ps(_mm256_permute_ps(x, 0xb1), _mm256_xor_ps(x, m1));
-    x = _mm256_add_ps(_mm256_permute_ps(x, 0x4e), _mm256_xor_ps(x, m2));
-    return _mm256_add_ps(_mm256_permute2f128_ps(x, x, 1), _mm256_xor_ps(x, m4));
+    const __m256 m1 = _mm256_setr_ps(1.0f, -1.0f, 1.0f, -1.0f, 1.0f, -1.0f, 1.0f, -1.0f);
+    const __m256 m2 = _mm256_setr_ps(1.0f, 1.0f, -1.0f, -1.0f, 1.0f, 1.0f, -1.0f, -1.0f);
+    const __m256 m4 = _mm256_setr_ps(1.0f, 1.0f, 1.0f, 1.0f, -1.0f, -1.0f, -1.0f, -1.0f);
+    x = _mm256_fmadd_ps(x, m1, _mm256_permute_ps(x, 0xb1));
+    x = _mm256_fmadd_ps(x, m2, _mm256_permute_ps(x, 0x4e));
+    return _mm256_fmadd_ps(x, m4, _mm256_permute2f128_ps(x, x, 1));
 }
 
 #endif

@@ -1,7 +1,6 @@
 /* ${banner} */
 % assert(bits == 2 or bits == 3 or bits == 4 or bits == 8, "bits: codebook rows hold 2, 3, 4 or 8 bits")
 % assert(subs == 0 or bits < 8, "subs: gains go with a codebook")
-% assert(not search or not search.factors or #search.factors % 2 == 0, "search: tries come in pairs")
 /* ${format} rows of head_dim ${head_dim}: append-quantise and dequantise one row. */
 #include <math.h>
 
@@ -96,173 +95,205 @@ static void pack_block(const uint8_t *codes, uint8_t *block) {
 
 /* ---- append ----------------------------------------------------------------------------------------------------- */
 
-static void store_scale(uint8_t *p, float scale) {
-    float lanes[TQV_LANES] = {scale};
+/* n <= TQV_LANES scales, one per block. */
+static void store_scales(uint8_t *blocks, int n, tqv_f32 scales) {
     uint8_t halves[2 * TQV_LANES];
-    tqv_to_f16(halves, tqv_load(lanes));
-    memcpy(p, halves, 2);
+    tqv_to_f16(halves, scales);
+    for (int b = 0; b < n; b++)
+        memcpy(blocks + b * BLOCK_BYTES, halves + 2 * b, 2);
 }
 
 % if bits < 8 then
-% -- A symmetric table is searched by magnitude: half the levels.
-%     local levels = symmetric and 1 << (bits - 1) or 1 << bits
-%     local function level_at(k)
-%         return centroids[(symmetric and levels or 0) + k]
-%     end
-%     local function boundary(k)
-%         return (level_at(k) + level_at(k + 1)) / 2
-%     end
-%     local function padded(n, value)
+%     local gain_parameter = subs > 0 and "const float *gain, " or ""
+%     local gain_argument = subs > 0 and "gain + i / 16, " or ""
+%     local levels = 1 << bits
+%     local function boundaries(step) -- by the bits of the index that the steps before found
+%         local width = levels >> step
 %         local out = {}
-%         for k = 1, 8 do out[k] = k <= n and value(k) + 0.0 or 0.0 end
-%         return floats(out)
-%     end
-/* Levels ascending, in integer units, and their boundaries as a search by halving wants them: indexed by what is known. */
-enum { LEVELS = ${levels} };
-static const float LEVEL[8] = {${padded(levels, level_at)}};
-static const float FIRST = ${hexf(boundary(levels // 2))};
-%     if levels >= 4 then
-static const float SECOND[8] = {${padded(levels, function(k) return boundary(((k - 1) // (levels // 2)) * (levels // 2) + levels // 4) end)}};
-%     end
-%     if levels == 8 then
-static const float THIRD[8] = {${padded(levels, function(k) return boundary((k - 1) // 2 * 2 + 1) end)}};
-%     end
-
-/* The levels nearest to n vectors t, the upper ones on a boundary. Step by step for all vectors: the chain of one is long
- * and its operations wait for each other. */
-TQV_INLINE void search(const tqv_f32 *t, tqv_bits *m, const int n) {
-    TQV_UNROLL for (int i = 0; i < n; i++)
-        m[i] = tqv_and(tqv_ge(t[i], tqv_set1(FIRST)), tqv_bset1(LEVELS / 2));
-%     for step, name in ipairs { levels >= 4 and "SECOND" or false, levels == 8 and "THIRD" or false } do
-%         if name then
-    TQV_UNROLL for (int i = 0; i < n; i++)
-        m[i] = tqv_or(m[i], tqv_and(tqv_ge(t[i], tqv_lookup_f32(${name}, m[i])), tqv_bset1(LEVELS / ${step == 1 and 4 or 8})));
+%         for k = 0, 7 do
+%             local at = k % (1 << step - 1) * 2 * width + width
+%             out[k + 1] = (centroids[at] + centroids[at + 1]) / 2
 %         end
+%         return out
 %     end
-}
+enum {
+    RUNS = CHUNK / 16,                              /* of 16 values, which have one scale and gain */
+    ROUNDS = (RUNS + TQV_LANES - 1) / TQV_LANES,    /* of LANES runs whose errors are summed together */
+    WORDS = (RUNS * 8 + TQV_LANES - 1) / TQV_LANES, /* vectors of 16-bit values of a chunk; 8 a round */
+    TOGETHER = 4,                                   /* vectors that are quantised together */
+    CODES = CHUNK + TOGETHER * TQV_LANES,           /* room that quantising takes */
+};
+/* Boundaries between levels as a search by halving wants them: by the bits of the index that are known. */
+static const float FIRST = ${hexf(boundaries(1)[1])};
+%     for step = 2, bits do
+static const float BOUNDARY_${step}[8] = {${floats(boundaries(step))}};
+%     end
+%     if bits == 4 then
+/* Magnitudes, the outermost first. */
+static const float LEVEL[8] = {${floats(map(table.move(centroids, 1, 8, 1, {}), math.abs))}};
+%     else
+static const float LEVEL[8] = {${floats(centroids)}};
+%     end
 
-/* What is searched for: the magnitude if the table is symmetric, else the value. */
-TQV_INLINE tqv_f32 searched(tqv_f32 v) {
-    return ${symmetric and "tqv_abs(v)" or "v"};
-}
-
-enum { TOGETHER = 4 }; /* vectors that are searched together */
-
-/* Quantises n values, at most TOGETHER vectors, times `inverse` into codes. Adds y*c to *dot and c*c to *square, c their
- * centroids. */
-TQV_INLINE void quantise(const float *y, const int n, float inverse, uint8_t *codes, tqv_f32 *dot, tqv_f32 *square) {
-    const int vectors = n / TQV_LANES;
+/* Quantises `vectors` <= TOGETHER vectors times the inverse of each run's unit into codes. Adds y*c to *dot and c*c to
+ * *square, c their centroids${subs > 0 and " times gains" or ""}. Step by step for all: the chain of one vector is long. */
+TQV_INLINE void quantise(const float *y, const int vectors, const float *inverse, ${gain_parameter}uint8_t *codes,
+                         tqv_f32 *dot, tqv_f32 *square) {
     tqv_f32 v[TOGETHER], t[TOGETHER];
-    tqv_bits m[TOGETHER];
-%     if symmetric then
-    tqv_bits negative[TOGETHER];
-%     end
+    tqv_bits ge[TOGETHER], m[TOGETHER];
     TQV_UNROLL for (int i = 0; i < vectors; i++) {
         v[i] = tqv_load(y + i * TQV_LANES);
-        t[i] = searched(tqv_mul(v[i], tqv_set1(inverse)));
-%     if symmetric then
-        /* For negative values the upper index is the smaller magnitude: one unit in the last place turns >= into >. */
-        negative[i] = tqv_xor(tqv_ge(v[i], tqv_zero()), tqv_bset1(-1));
-        t[i] = tqv_as_f32(tqv_add32(tqv_as_bits(t[i]), negative[i]));
-%     end
+        t[i] = tqv_mul(v[i], tqv_set1(inverse[i * TQV_LANES / 16]));
+        ge[i] = tqv_ge(t[i], tqv_set1(FIRST));
+        m[i] = tqv_and(ge[i], tqv_bset1(1));
     }
-    search(t, m, vectors);
-    TQV_UNROLL for (int i = 0; i < vectors; i++) {
-%     if symmetric then
-        const tqv_bits flip = tqv_and(negative[i], tqv_bset1(2 * LEVELS - 1));
-        tqv_store_u8(codes + i * TQV_LANES, tqv_xor(tqv_or(m[i], tqv_bset1(LEVELS)), flip));
-%     else
-        tqv_store_u8(codes + i * TQV_LANES, m[i]);
+%     for step = 2, bits do
+    TQV_UNROLL for (int i = 0; i < vectors; i++)
+        m[i] = tqv_sub32(tqv_add32(m[i], m[i]), tqv_ge(t[i], tqv_lookup_f32(BOUNDARY_${step}, m[i])));
 %     end
-        const tqv_f32 c = tqv_lookup_f32(LEVEL, m[i]);
-        *dot = tqv_fma(searched(v[i]), c, *dot);
+    TQV_UNROLL for (int i = 0; i < vectors; i++) {
+%     if bits == 4 then
+        /* the low bits of an index count magnitudes downwards, for positive values once they are inverted */
+        const tqv_f32 level = tqv_lookup_f32(LEVEL, tqv_xor(m[i], ge[i]));
+        const tqv_f32 value = tqv_abs(v[i]);
+%     else
+        const tqv_f32 level = tqv_lookup_f32(LEVEL, m[i]);
+        const tqv_f32 value = v[i];
+%     end
+%     if subs > 0 then
+        const tqv_f32 c = tqv_mul(level, tqv_set1(gain[i * TQV_LANES / 16]));
+%     else
+        const tqv_f32 c = level;
+%     end
+        *dot = tqv_fma(value, c, *dot);
         *square = tqv_fma(c, c, *square);
     }
+    for (int i = vectors; i < TOGETHER; i++)
+        m[i] = tqv_bzero();
+    tqv_bstore(codes, tqv_low_bytes(m));
 }
 
-/* The same for any n that is a multiple of 16; sums across lanes. */
-TQV_INLINE void quantise_all(const float *y, const int n, float inverse, uint8_t *codes, float *dot, float *square) {
-    tqv_f32 yc = tqv_zero(), cc = tqv_zero();
+/* The same for any number of runs; codes have room for TOGETHER vectors more. */
+TQV_INLINE void quantise_runs(const float *y, const int runs, const float *inverse, ${gain_parameter}uint8_t *codes,
+                              tqv_f32 *dot, tqv_f32 *square) {
+    enum { STRIDE = TOGETHER * TQV_LANES };
     int i = 0;
-    for (; i + TOGETHER * TQV_LANES <= n; i += TOGETHER * TQV_LANES)
-        quantise(y + i, TOGETHER * TQV_LANES, inverse, codes + i, &yc, &cc);
-    for (; i < n; i += 16)
-        quantise(y + i, 16, inverse, codes + i, &yc, &cc);
-    *dot = tqv_hsum(yc);
-    *square = tqv_hsum(cc);
+    *dot = *square = tqv_zero();
+    for (; i + STRIDE <= 16 * runs; i += STRIDE)
+        quantise(y + i, TOGETHER, inverse + i / 16, ${gain_argument}codes + i, dot, square);
+    for (; i < 16 * runs; i += 16)
+        quantise(y + i, 16 / TQV_LANES, inverse + i / 16, ${gain_argument}codes + i, dot, square);
+}
+
+/* ---- choice of scales and gains, in bytes ----------------------------------------------------------------------- */
+
+/* A candidate turns the values into bytes t in its units. Per cell of the bytes' range: the boundary between levels that
+ * is nearest to the cell's centre, and half the gap between the levels beside it. */
+static const int8_t BOUNDARY[16] = {${list(search.boundaries)}};
+static const int8_t HALF_GAP[16] = {${list(search.half_gaps)}};
+
+/* Squared errors of a round, of which n <= 8 vectors are in use, in the units of each run's candidate: sums of four
+ * values, for tqv_run_sums. */
+TQV_INLINE void errors(const tqv_bits *y, const tqv_bits *multipliers, const int n, tqv_bits sums[4]) {
+    const int bytes = (n + 1) / 2;
+    tqv_bits scaled[8], t[4], cell[4];
+    TQV_UNROLL for (int i = 0; i < 2 * bytes; i++)
+        scaled[i] = tqv_mul_q15(y[i], multipliers[i]);
+    TQV_UNROLL for (int i = 0; i < bytes; i++)
+        t[i] = tqv_narrow16(scaled[2 * i], scaled[2 * i + 1]);
+    TQV_UNROLL for (int i = 0; i < bytes; i++)
+        cell[i] = tqv_and(tqv_srl16(t[i], ${symmetric and 3 or 4}), tqv_bset1(0x0f0f0f0f));
+    TQV_UNROLL for (int i = 0; i < bytes; i++)
+        t[i] = tqv_abs8(tqv_sub8(t[i], tqv_lookup(tqv_table(BOUNDARY), cell[i])));
+    TQV_UNROLL for (int i = 0; i < bytes; i++)
+        t[i] = tqv_abs8(tqv_sub8(t[i], tqv_lookup(tqv_table(HALF_GAP), cell[i])));
+    TQV_UNROLL for (int i = 0; i < 4; i++)
+        sums[i] = i < bytes ? tqv_dot16(tqv_bzero(), tqv_maddu8(t[i], t[i]), tqv_bset1(0x00010001)) : tqv_bzero();
+}
+
+/* A chunk times `factor` and the inverse of each run as 16-bit ${symmetric and "magnitudes" or "values"}. */
+TQV_INLINE void to_words(const float *y, float factor, const float *inverse, tqv_bits *words) {
+    TQV_UNROLL for (int i = 0; i < WORDS; i++) {
+        tqv_bits w[2];
+        TQV_UNROLL for (int j = 0; j < 2; j++) {
+            const int at = (2 * i + j) * TQV_LANES;
+            const tqv_f32 v = tqv_mul(tqv_load(y + at), tqv_set1(factor * inverse[at / 16]));
+            w[j] = tqv_to_i32(${symmetric and "tqv_abs(v)" or "v"});
+        }
+        words[i] = tqv_narrow32(w[0], w[1]);
+    }
+    for (int i = WORDS; i < 8 * ROUNDS; i++)
+        words[i] = tqv_bzero();
 }
 % end
 
 % if subs == 0 and bits < 8 then
 %     assert(symmetric, "centroids: a table without gains is symmetric")
-/* One scale per block. Candidates around the one that puts the largest value on the outermost centroid are each refitted
- * by least squares, which leaves an error of |y|^2 - dot^2/square; the best is kept. All blocks and candidates are tried
- * before anything is summed across lanes, so that no step waits for the one before. */
+/* One scale per block: of those tried around the one that puts the largest value on the outermost centroid, the one with
+ * the least error, refitted by least squares. */
 static void append_searched(const float *y, uint8_t *blocks) {
-    enum { TRIES = ${#search.factors}, N = CHUNK / BLOCK, ROUND = (N * TRIES + TQV_LANES - 1) / TQV_LANES * TQV_LANES };
-    enum { PAIRS = BLOCK % 32 == 0 ? 2 : 1 }; /* 16 values each, searched together */
-    static const float INVERSE_FACTORS[TRIES] = {${floats(inverse_factors)}};
-    tqv_f32 dots[ROUND], squares[ROUND], tops[(N + TQV_LANES - 1) / TQV_LANES * TQV_LANES];
-    float top[sizeof tops / sizeof *tops], gained[ROUND], inverse[N];
-    for (int i = N * TRIES; i < ROUND; i++)
-        dots[i] = squares[i] = tqv_zero();
-    for (int b = 0; b < (int)(sizeof tops / sizeof *tops); b++) {
-        tops[b] = tqv_zero();
+    enum { TRIES = ${search.tries}, N = CHUNK / BLOCK, BLOCK_RUNS = BLOCK / 16 };
+    enum { ALL = (N + TQV_LANES - 1) / TQV_LANES * TQV_LANES };
+    static const float FACTORS[TRIES] = {${floats(search.factors)}};
+    /* of a block whose largest magnitude is 1 */
+    static const float INVERSE_UNITS[TRIES] = {${floats(search.inverse_units)}};
+    static const uint32_t MULTIPLIERS[TRIES] = {${list(search.multipliers)}};
+    float top[ALL], error[TRIES][ROUNDS * TQV_LANES], inverse[RUNS];
+    tqv_f32 dots[ALL], squares[ALL];
+    tqv_bits words[8 * ROUNDS], multipliers[8], sums[TRIES][4 * ROUNDS];
+    uint8_t codes[CODES];
+    TQV_UNROLL for (int b = 0; b < ALL; b++) {
+        dots[b] = squares[b] = tqv_zero();
         for (int i = 0; b < N && i < BLOCK; i += TQV_LANES)
-            tops[b] = tqv_max(tops[b], tqv_abs(tqv_load(y + b * BLOCK + i)));
+            dots[b] = tqv_max(dots[b], tqv_abs(tqv_load(y + b * BLOCK + i)));
     }
-    for (int b = 0; b < N; b += TQV_LANES)
-        tqv_store(top + b, tqv_maxima(tops + b));
-    for (int b = 0; b < N; b++) {
-        const float unit = top[b] / LEVEL[LEVELS - 1];
-        inverse[b] = unit > 0x1p-100f ? 1.0f / unit : 0.0f;
-        TQV_UNROLL for (int k = 0; k < TRIES; k++) {
-            const tqv_f32 candidate = tqv_set1(inverse[b] * INVERSE_FACTORS[k]);
-            tqv_f32 vc = tqv_zero(), cc = tqv_zero();
-            for (int i = 0; i < BLOCK; i += 16 * PAIRS) {
-                tqv_f32 v[2 * PAIRS], t[2 * PAIRS];
-                tqv_bits m[2 * PAIRS];
-                TQV_UNROLL for (int j = 0; j < 16 * PAIRS / TQV_LANES; j++) {
-                    v[j] = tqv_abs(tqv_load(y + b * BLOCK + i + j * TQV_LANES));
-                    t[j] = tqv_mul(v[j], candidate);
-                }
-                search(t, m, 16 * PAIRS / TQV_LANES);
-                TQV_UNROLL for (int j = 0; j < 16 * PAIRS / TQV_LANES; j++) {
-                    const tqv_f32 c = tqv_lookup_f32(LEVEL, m[j]);
-                    vc = tqv_fma(v[j], c, vc);
-                    cc = tqv_fma(c, c, cc);
-                }
-            }
-            dots[b * TRIES + k] = vc;
-            squares[b * TRIES + k] = cc;
+    TQV_UNROLL for (int b = 0; b < ALL; b += TQV_LANES)
+        tqv_store(top + b, tqv_maxima(dots + b));
+    TQV_UNROLL for (int r = 0; r < RUNS; r++)
+        inverse[r] = top[r / BLOCK_RUNS] > 0x1p-100f ? 1.0f / top[r / BLOCK_RUNS] : 0.0f;
+    to_words(y, ${hexf(search.value_16)}, inverse, words);
+    TQV_UNROLL for (int k = 0; k < TRIES; k++) {
+        TQV_UNROLL for (int i = 0; i < 8; i++)
+            multipliers[i] = tqv_bset1((int32_t)MULTIPLIERS[k]);
+        TQV_UNROLL for (int r = 0; r < ROUNDS; r++)
+            errors(words + 8 * r, multipliers, r < ROUNDS - 1 ? 8 : WORDS - 8 * r, sums[k] + 4 * r);
+    }
+    TQV_UNROLL for (int k = 0; k < TRIES; k++)
+        TQV_UNROLL for (int r = 0; r < ROUNDS; r++)
+            tqv_store(error[k] + r * TQV_LANES, tqv_from_i32(tqv_run_sums(sums[k] + 4 * r)));
+    TQV_UNROLL for (int b = 0; b < N; b++) {
+        float least = INFINITY, best = 0.0f;
+        TQV_UNROLL for (int k = 0; k < TRIES; k++) { /* selects: a branch could not be predicted */
+            float e = 0.0f;
+            TQV_UNROLL for (int r = 0; r < BLOCK_RUNS; r++)
+                e += error[k][b * BLOCK_RUNS + r];
+            e *= FACTORS[k] * FACTORS[k];
+            best = e < least ? INVERSE_UNITS[k] : best;
+            least = e < least ? e : least;
         }
+        TQV_UNROLL for (int r = 0; r < BLOCK_RUNS; r++)
+            inverse[b * BLOCK_RUNS + r] *= best;
     }
-    for (int i = 0; i < ROUND; i += TQV_LANES) {
-        const tqv_f32 dot = tqv_sums(dots + i);
-        tqv_store(gained + i, tqv_div(tqv_mul(dot, dot), tqv_sums(squares + i)));
-    }
-    for (int b = 0; b < N; b++) {
-        float most = gained[b * TRIES], best = INVERSE_FACTORS[0], dot, square;
-        for (int k = 1; k < TRIES; k++) { /* selects: a branch could not be predicted */
-            const float g = gained[b * TRIES + k];
-            best = g > most ? INVERSE_FACTORS[k] : best;
-            most = g > most ? g : most;
-        }
-        uint8_t codes[BLOCK];
-        quantise_all(y + b * BLOCK, BLOCK, inverse[b] * best, codes, &dot, &square);
-        store_scale(blocks + b * BLOCK_BYTES, dot / (square * STEP));
-        pack_block(codes, blocks + b * BLOCK_BYTES);
-    }
+    TQV_UNROLL for (int b = 0; b < N; b++)
+        quantise_runs(y + b * BLOCK, BLOCK_RUNS, inverse + b * BLOCK_RUNS, codes + b * BLOCK, dots + b, squares + b);
+    TQV_UNROLL for (int b = 0; b < N; b += TQV_LANES)
+        store_scales(blocks + b * BLOCK_BYTES, N - b < TQV_LANES ? N - b : TQV_LANES,
+                     tqv_div(tqv_sums(dots + b), tqv_mul(tqv_sums(squares + b), tqv_set1(STEP))));
+    TQV_UNROLL for (int b = 0; b < N; b++)
+        pack_block(codes + b * BLOCK, blocks + b * BLOCK_BYTES);
 }
 
 /* One scale per chunk, stored in each of its blocks: its norm, or what gives the decoded chunk its norm. */
 static void append_chunk(const float *y, float norm, int corrected, uint8_t *block) {
-    uint8_t codes[CHUNK];
-    float dot, square;
-    quantise_all(y, CHUNK, norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f, codes, &dot, &square);
-    const float scale = corrected ? norm / (STEP * sqrtf(square)) : norm;
+    uint8_t codes[CODES];
+    float inverse[RUNS];
+    tqv_f32 dot, square;
+    TQV_UNROLL for (int r = 0; r < RUNS; r++)
+        inverse[r] = norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f;
+    quantise_runs(y, RUNS, inverse, codes, &dot, &square);
+    const float scale = corrected ? norm / (STEP * sqrtf(tqv_hsum(square))) : norm;
     for (int b = 0; b < CHUNK / BLOCK; b++) {
-        store_scale(block + b * BLOCK_BYTES, scale);
+        store_scales(block + b * BLOCK_BYTES, 1, tqv_set1(scale));
         pack_block(codes + b * BLOCK, block + b * BLOCK_BYTES);
     }
 }
@@ -270,100 +301,87 @@ static void append_chunk(const float *y, float norm, int corrected, uint8_t *blo
 % if subs > 0 then
 static const float GAINS[16] = {${floats(gains)}};
 static const float INVERSE_GAINS[16] = {${floats(inverse_gains)}};
-/* The code of the gain nearest to a wanted size. */
-static const uint8_t CODE_OF_SIZE[64] = {${list(code_of_size)}};
+static const int8_t GAIN_SIZES[16] = {${list(gain_sizes)}};
+/* What takes the 16-bit values to bytes in units of each gain: pairs of 16-bit multipliers. */
+static const uint32_t MULTIPLIERS[16] = {${list(search.multipliers)}};
 
-TQV_INLINE int code_of(float size) {
-    return CODE_OF_SIZE[size < 0.0f ? 0 : size > 63.0f ? 63 : (int)(size + 0.5f)];
-}
-
-/* The codes that are worth a try for values between -below and above: those near what the extremes ask for. */
-%     if signed then
-enum { TRIES = ${2 * (2 * search.around + 1)} };
-TQV_INLINE void codes_to_try(float above, float below, uint8_t *code) {
-    TQV_UNROLL for (int negative = 0; negative < 2; negative++) {
-        const float up = (negative ? below : above) * ${hexf(1 / centroids[#centroids])};
-        const float down = (negative ? above : below) * ${hexf(-1 / centroids[1])};
-        int first = code_of(${hexf(search.slope)} * (up > down ? up : down) + ${hexf(search.offset)}) - ${search.around};
-        first = first < 0 ? 0 : first > ${7 - 2 * search.around} ? ${7 - 2 * search.around} : first;
-        TQV_UNROLL for (int k = 0; k < TRIES / 2; k++)
-            code[negative * (TRIES / 2) + k] = (uint8_t)(8 * negative + first + k);
-    }
-}
-%     else
-enum { TRIES = ${#search.factors} };
-TQV_INLINE void codes_to_try(float above, float below, uint8_t *code) {
-    static const float FACTORS[TRIES] = {${floats(search.factors)}};
-    const float size = (above > below ? above : below) * ${hexf(1 / centroids[#centroids])};
-    TQV_UNROLL for (int k = 0; k < TRIES; k++)
-        code[k] = (uint8_t)code_of(size * FACTORS[k]);
-}
-%     end
-
-/* A gain code per 16 values, then one norm for the chunk by least squares over all of them. As for plain blocks, all
- * codes of all sub-blocks are tried before errors are summed across lanes. */
+/* A gain code per 16 values, the one with the least error; then one norm for the chunk by least squares over all. */
 static void append_gains(const float *y, float norm, uint8_t *block) {
-    enum { N = CHUNK / 16, N_ROUND = (N + TQV_LANES - 1) / TQV_LANES * TQV_LANES };
-    enum { ROUND = (N * TRIES + TQV_LANES - 1) / TQV_LANES * TQV_LANES, VECTORS = 16 / TQV_LANES };
-    float z[CHUNK], above[N_ROUND], below[N_ROUND], error[ROUND], yv = 0.0f, vv = 0.0f;
-    tqv_f32 high[N_ROUND], low[N_ROUND], errors[ROUND];
-    uint8_t codes[CHUNK], tried[N * TRIES];
-    uint16_t words[HEADER / 2 - 1] = {0};
-    const tqv_f32 inverse = tqv_set1(norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f);
-    for (int s = 0; s < N_ROUND; s++) {
-        high[s] = low[s] = tqv_zero();
-        for (int i = 16 * s; s < N && i < 16 * s + 16; i += TQV_LANES) {
-            const tqv_f32 v = tqv_mul(tqv_load(y + i), inverse);
-            tqv_store(z + i, v);
-            high[s] = tqv_max(high[s], v);
-            low[s] = tqv_max(low[s], tqv_sub(tqv_zero(), v));
+    enum { TRIES = ${search.tries}, SIGNS = ${signed and 2 or 1}, LAST = ${(signed and 8 or 16) - search.tries} };
+    const float chunk_inverse = norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f;
+    const tqv_f32 up_unit = tqv_set1(chunk_inverse * ${hexf(search.slope / centroids[#centroids])});
+%     if signed then
+    const tqv_f32 down_unit = tqv_set1(chunk_inverse * ${hexf(-search.slope / centroids[1])});
+%     end
+    int32_t code[ROUNDS * TQV_LANES];
+    float inverse[RUNS], gain[RUNS];
+%     if signed then
+    tqv_f32 below[ROUNDS * TQV_LANES];
+%     end
+    tqv_f32 above[ROUNDS * TQV_LANES], dot, square;
+    tqv_bits words[8 * ROUNDS];
+    uint8_t codes[CODES];
+    uint16_t packed[HEADER / 2 - 1] = {0};
+    TQV_UNROLL for (int r = 0; r < ROUNDS * TQV_LANES; r++) {
+        above[r] = ${signed and "below[r] = " or ""}tqv_zero();
+        for (int i = 0; r < RUNS && i < 16; i += TQV_LANES) {
+            const tqv_f32 v = tqv_load(y + 16 * r + i);
+%     if signed then
+            above[r] = tqv_max(above[r], v);
+            below[r] = tqv_min(below[r], v);
+%     else
+            above[r] = tqv_max(above[r], tqv_abs(v));
+%     end
         }
+%     if signed then
+        below[r] = tqv_sub(tqv_zero(), below[r]);
+%     end
     }
-    for (int s = 0; s < N; s += TQV_LANES) {
-        tqv_store(above + s, tqv_maxima(high + s));
-        tqv_store(below + s, tqv_maxima(low + s));
-    }
-    for (int s = 0; s < N; s++) {
-        codes_to_try(above[s], below[s], tried + s * TRIES);
-        const uint8_t *code = tried + s * TRIES;
-        tqv_f32 v[VECTORS], t[2 * VECTORS];
-        tqv_bits m[2 * VECTORS];
-        TQV_UNROLL for (int i = 0; i < VECTORS; i++)
-            v[i] = searched(tqv_load(z + 16 * s + i * TQV_LANES));
-        TQV_UNROLL for (int k = 0; k < TRIES; k += 2) {
-            TQV_UNROLL for (int i = 0; i < 2 * VECTORS; i++)
-                t[i] = tqv_mul(v[i % VECTORS], tqv_set1(INVERSE_GAINS[code[k + i / VECTORS]]));
-            search(t, m, 2 * VECTORS);
-            TQV_UNROLL for (int j = 0; j < 2; j++) {
-                const tqv_f32 minus = tqv_set1(-GAINS[code[k + j]]);
-                tqv_f32 sum = tqv_zero();
-                TQV_UNROLL for (int i = 0; i < VECTORS; i++) {
-                    const tqv_f32 e = tqv_fma(minus, tqv_lookup_f32(LEVEL, m[j * VECTORS + i]), v[i]);
-                    sum = tqv_fma(e, e, sum);
-                }
-                errors[s * TRIES + k + j] = sum;
-            }
+    TQV_UNROLL for (int r = 0; r < RUNS; r++)
+        inverse[r] = chunk_inverse;
+    to_words(y, ${hexf(search.gain_16)}, inverse, words);
+    for (int r = 0; r < ROUNDS; r++) {
+        const tqv_f32 up = tqv_maxima(above + r * TQV_LANES);
+%     if signed then
+        const tqv_f32 down = tqv_maxima(below + r * TQV_LANES);
+%     end
+        tqv_f32 least = tqv_set1(INFINITY);
+        tqv_bits best = tqv_bzero(), lowest[SIGNS], sums[TRIES * SIGNS][4];
+        int32_t indices[SIGNS][TQV_LANES];
+        TQV_UNROLL for (int sign = 0; sign < SIGNS; sign++) {
+%     if signed then
+            const tqv_f32 size = tqv_max(tqv_mul(sign ? down : up, up_unit), tqv_mul(sign ? up : down, down_unit));
+%     else
+            const tqv_f32 size = tqv_mul(up, up_unit);
+%     end
+            const tqv_f32 first = tqv_add(size, tqv_set1(${hexf(search.offset)}));
+            lowest[sign] = tqv_to_i32(tqv_max(tqv_min(first, tqv_set1((float)LAST)), tqv_zero()));
+            lowest[sign] = tqv_add32(lowest[sign], tqv_bset1(8 * sign));
+            tqv_bstore(indices[sign], lowest[sign]);
         }
-    }
-    for (int i = N * TRIES; i < ROUND; i++)
-        errors[i] = tqv_zero();
-    for (int i = 0; i < ROUND; i += TQV_LANES)
-        tqv_store(error + i, tqv_sums(errors + i));
-    for (int s = 0; s < N; s++) {
-        float least = error[s * TRIES], dot, square;
-        int code = tried[s * TRIES];
-        for (int k = 1; k < TRIES; k++) { /* selects: a branch could not be predicted */
-            const float e = error[s * TRIES + k];
-            code = e < least ? tried[s * TRIES + k] : code;
-            least = e < least ? e : least;
+        TQV_UNROLL for (int k = 0; k < TRIES * SIGNS; k++) {
+            tqv_bits multipliers[8];
+            TQV_UNROLL for (int i = 0; i < 8; i++)
+                multipliers[i] = tqv_per_run(MULTIPLIERS + k % TRIES, indices[k / TRIES], i);
+            errors(words + 8 * r, multipliers, r < ROUNDS - 1 ? 8 : WORDS - 8 * r, sums[k]);
         }
-        quantise_all(z + 16 * s, 16, INVERSE_GAINS[code], codes + 16 * s, &dot, &square);
-        words[s / 4] = (uint16_t)(words[s / 4] | code << 4 * (s % 4));
-        yv += GAINS[code] * dot;
-        vv += GAINS[code] * GAINS[code] * square;
+        TQV_UNROLL for (int k = 0; k < TRIES * SIGNS; k++) {
+            const tqv_bits tried = tqv_add32(lowest[k / TRIES], tqv_bset1(k % TRIES));
+            const tqv_f32 size = tqv_from_i32(tqv_and(tqv_lookup(tqv_table(GAIN_SIZES), tried), tqv_bset1(255)));
+            const tqv_f32 error = tqv_mul(tqv_mul(size, size), tqv_from_i32(tqv_run_sums(sums[k])));
+            best = tqv_select(tqv_ge(least, error), tried, best); /* a branch could not be predicted */
+            least = tqv_min(least, error);
+        }
+        tqv_bstore(code + r * TQV_LANES, best);
     }
-    store_scale(block, norm * yv / vv);
-    memcpy(block + 2, words, sizeof words);
+    TQV_UNROLL for (int r = 0; r < RUNS; r++) {
+        gain[r] = GAINS[code[r]];
+        inverse[r] *= INVERSE_GAINS[code[r]];
+        packed[r / 4] = (uint16_t)(packed[r / 4] | code[r] << 4 * (r % 4));
+    }
+    quantise_runs(y, RUNS, inverse, gain, codes, &dot, &square);
+    store_scales(block, 1, tqv_set1(tqv_hsum(dot) / (tqv_hsum(square) * STEP)));
+    memcpy(block + 2, packed, sizeof packed);
     pack_block(codes, block);
 }
 % end
@@ -374,7 +392,7 @@ static void append_bytes(const float *y, uint8_t *block) {
     for (int i = 0; i < BLOCK; i += TQV_LANES)
         top = tqv_max(top, tqv_abs(tqv_load(y + i)));
     const float scale = tqv_hmax(top) / 127.0f, inverse = scale > 0x1p-100f ? 1.0f / scale : 0.0f;
-    store_scale(block, scale);
+    store_scales(block, 1, tqv_set1(scale));
     for (int i = 0; i < BLOCK; i += TQV_LANES)
         tqv_store_u8(block + HEADER + i, tqv_and(tqv_to_i32(tqv_mul(tqv_load(y + i), tqv_set1(inverse))), tqv_bset1(255)));
 }
@@ -387,14 +405,17 @@ int ${append_symbol}(const float *x, const float *mean, const uint32_t *signs, i
     const tqv_f32 top = tqv_set1(1e17f), bottom = tqv_set1(-1e17f);
     for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {
         const tqv_f32 v = mean ? tqv_sub(tqv_load(x + i), tqv_load(mean + i)) : tqv_load(x + i);
-        check = tqv_add(check, tqv_sub(v, v));
-        tqv_store(y + i, tqv_max(tqv_min(v, top), bottom));
+        const tqv_f32 kept = tqv_max(tqv_min(v, top), bottom);
+        check = tqv_fma(v, tqv_zero(), check);
+% if rotated then
+        tqv_store(y + i, tqv_flip(kept, signs[i / 32] >> (i % 32)));
+% else
+        tqv_store(y + i, kept);
+% end
     }
     if (!(tqv_hsum(check) == 0.0f))
         return 1;
-% if rotated then
-    tq_flip_signs(y, HEAD_DIM, signs);
-% else
+% if not rotated then
     (void)signs;
 % end
 % if not (subs == 0 and bits < 8) then
