@@ -73,8 +73,8 @@ space.filters = {
 -- A constraint judges the axes that it names; reason is the rule, and ok may return as its second value what precisely
 -- breaks it.
 space.constraints = {
-    { reason = ("head_dim is 16 to %d"):format(MAX_HEAD_DIM), axes = { "head_dim" },
-      ok = function(v) return v.head_dim >= 16 and v.head_dim <= MAX_HEAD_DIM end },
+    { reason = ("head_dim is 32, one unit of values, to %d"):format(MAX_HEAD_DIM), axes = { "head_dim" },
+      ok = function(v) return v.head_dim >= 32 and v.head_dim <= MAX_HEAD_DIM end },
     { reason = "kernels decode 16 values at a time, so head_dim is a multiple of 16", axes = { "head_dim" },
       ok = function(v) return v.head_dim % 16 == 0 end },
     { reason = "head_dim is cut into chunks of 2^k * m values, m in 1, 3, 5, 7, which have exact rotations",

@@ -116,22 +116,6 @@ TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
     TQV_EACH y.u32[i] = a.v[i] >= b.v[i] ? 0xffffffffu : 0;
     return y;
 }
-/* a where the mask has all ones, 0 elsewhere */
-TQV_INLINE tqv_f32 tqv_mask(tqv_f32 a, tqv_bits mask) {
-    TQV_EACH a.v[i] = mask.u32[i] ? a.v[i] : 0.0f;
-    return a;
-}
-/* the same 32 bits per lane */
-TQV_INLINE tqv_bits tqv_as_bits(tqv_f32 a) {
-    tqv_bits y;
-    memcpy(&y, &a, sizeof y);
-    return y;
-}
-TQV_INLINE tqv_f32 tqv_as_f32(tqv_bits a) {
-    tqv_f32 y;
-    memcpy(&y, &a, sizeof y);
-    return y;
-}
 /* to nearest, ties to even; |a| < 2^22 */
 TQV_INLINE tqv_bits tqv_to_i32(tqv_f32 a) {
     tqv_bits y;

@@ -89,15 +89,6 @@ TQV_REDUCE_ALL(tqv_maxima, _mm256_max_ps)
 TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
     return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
 }
-TQV_INLINE tqv_f32 tqv_mask(tqv_f32 a, tqv_bits mask) {
-    return _mm256_and_ps(a, _mm256_castsi256_ps(mask));
-}
-TQV_INLINE tqv_bits tqv_as_bits(tqv_f32 a) {
-    return _mm256_castps_si256(a);
-}
-TQV_INLINE tqv_f32 tqv_as_f32(tqv_bits a) {
-    return _mm256_castsi256_ps(a);
-}
 TQV_INLINE tqv_bits tqv_to_i32(tqv_f32 a) {
     return _mm256_cvtps_epi32(a);
 }

@@ -123,7 +123,7 @@ describe("a selection", function()
     end)
 
     it("reaches beyond the default values", function()
-        for _, head_dim in ipairs { "16", "96", "112", "192", "512" } do
+        for _, head_dim in ipairs { "32", "96", "112", "192", "512" } do
             assert.equal(1, #assert(select(but { head_dim = head_dim })))
         end
         assert.equal(16, #assert(select(but { gqa = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16" })))
@@ -151,7 +151,7 @@ describe("a selection", function()
         refused({ set = "gpu" }, "--set gpu", "cpu, sample or shipped")
         refused(but { head_dim = "63" }, "--head-dim 63", "multiple of 16", "--head-dim 48 or 64")
         refused(but { head_dim = "64,63" }, "--head-dim 63")
-        refused(but { head_dim = "528" }, "--head-dim 528", "16 to 512", "nearest legal: --head-dim 512")
+        refused(but { head_dim = "528" }, "--head-dim 528", "32, one unit of values, to 512", "nearest legal: --head-dim 512")
         refused(but { head_dim = "-1" }, "--head-dim -1", "nearest legal: --head-dim 16")
         refused(but { gqa = "17" }, "--gqa 17", "1 to 16", "nearest legal: --gqa 16")
         refused(but { gqa = "0" }, "--gqa 0", "nearest legal: --gqa 1")
