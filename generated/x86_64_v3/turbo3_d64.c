@@ -89,30 +89,41 @@ TQV_INLINE tqv_bits pair_at(const int gqa, const int32_t *pairs, int i) {
 
 TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride, float factor, query *out) {
     for (int h = 0; h < gqa; h++) {
-        float y[HEAD_DIM], top = 0.0f, sum = 0.0f;
+        float y[HEAD_DIM], sum = 0.0f;
         memcpy(y, q + (size_t)h * q_head_stride, sizeof y);
         tq_flip_signs(y, HEAD_DIM, K_SIGNS);
         rotate(y);
+        tqv_f32 most = tqv_zero();
         for (int b = 0; b < HEAD_DIM; b += BLOCK) {
-            float block_sum = 0.0f;
-            for (int i = b; i < b + BLOCK; i++) {
-                top = fabsf(y[i]) > top ? fabsf(y[i]) : top;
-                block_sum += fabsf(y[i]);
+            tqv_f32 block_sum = tqv_zero();
+            for (int i = b; i < b + BLOCK; i += TQV_LANES) {
+                most = tqv_max(most, tqv_abs(tqv_load(y + i)));
+                block_sum = tqv_add(block_sum, tqv_abs(tqv_load(y + i)));
             }
-            sum = block_sum > sum || isnan(block_sum) ? block_sum : sum;
+            const float total = tqv_hsum(block_sum);
+            sum = total > sum || isnan(total) ? total : sum;
         }
-        float unit = top / 32767.0f;
-        const int finite = isfinite(sum);
-        const float inverse = finite && unit > 0x1p-100f ? 1.0f / unit : 0.0f;
-        out->factor[h] = finite ? factor * unit * STEP : NAN;
-        for (int i = 0; i < HEAD_DIM / 4; i++) {
-            int32_t x[4];
-            for (int j = 0; j < 4; j++)
-                x[j] = finite ? (int32_t)lrintf(y[4 * i + j] * inverse) : 0;
-            for (int odd = 0; odd < 2; odd++)
-                for (int j = 0; j < copies(gqa); j++)
-                    out->pairs[((i * gqa + h) * 2 + odd) * copies(gqa) + j] =
-                        (int32_t)((uint32_t)(x[odd] & 0xffff) | (uint32_t)x[odd + 2] << 16);
+        float unit = tqv_hmax(most) / 32767.0f;
+        if (!isfinite(sum)) {
+            out->factor[h] = NAN;
+            unit = 0.0f;
+            memset(y, 0, sizeof y);
+        } else {
+            out->factor[h] = factor * unit * STEP;
+        }
+        const tqv_f32 inverse = tqv_set1(unit > 0x1p-100f ? 1.0f / unit : 0.0f);
+        for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {
+            int32_t x[TQV_LANES];
+            tqv_bstore(x, tqv_to_i32(tqv_mul(tqv_load(y + i), inverse)));
+            for (int j = 0; j < TQV_LANES / 2; j++) {
+                const int value = j / 2 * 4 + j % 2; /* with its neighbour but one */
+                const int32_t pair = (int32_t)((uint32_t)(x[value] & 0xffff) | (uint32_t)x[value + 2] << 16);
+                int32_t *to = out->pairs + (((i / 4 + j / 2) * gqa + h) * 2 + j % 2) * copies(gqa);
+                if (copies(gqa) > 1)
+                    tqv_bstore(to, tqv_bset1(pair));
+                else
+                    *to = pair;
+            }
         }
     }
 }
