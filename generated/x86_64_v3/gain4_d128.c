@@ -324,51 +324,19 @@ static void finish(const float *acc, float *out) {
 
 /* ---- one pair of stages per GQA ratio ----------------------------------------------------------------------------- */
 
-static void prepare_g1(const float *q, size_t q_head_stride, float factor, void *prepared) {
-    prepare(1, q, q_head_stride, factor, prepared);
-}
-static void score_g1(const void *prepared, const tq_rows *rows, float *scores) {
-    score(1, prepared, rows, scores);
-}
-static void accumulate_g1(const tq_rows *rows, const void *weights, const float *factor, const float *decay, float *acc) {
-    accumulate(1, rows, weights, factor, decay, acc);
-}
+TQ_AT_GQA(1)
 const tq_k_stage tqk_gain4_d128_k_g1__x86_64_v3 = {prepare_g1, score_g1};
 const tq_v_stage tqk_gain4_d128_v_g1__x86_64_v3 = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.0a2ep+18f, ACC_VALUES, scales_of, accumulate_g1, finish};
-static void prepare_g3(const float *q, size_t q_head_stride, float factor, void *prepared) {
-    prepare(3, q, q_head_stride, factor, prepared);
-}
-static void score_g3(const void *prepared, const tq_rows *rows, float *scores) {
-    score(3, prepared, rows, scores);
-}
-static void accumulate_g3(const tq_rows *rows, const void *weights, const float *factor, const float *decay, float *acc) {
-    accumulate(3, rows, weights, factor, decay, acc);
-}
+TQ_AT_GQA(3)
 const tq_k_stage tqk_gain4_d128_k_g3__x86_64_v3 = {prepare_g3, score_g3};
 const tq_v_stage tqk_gain4_d128_v_g3__x86_64_v3 = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.0a2ep+18f, ACC_VALUES, scales_of, accumulate_g3, finish};
-static void prepare_g4(const float *q, size_t q_head_stride, float factor, void *prepared) {
-    prepare(4, q, q_head_stride, factor, prepared);
-}
-static void score_g4(const void *prepared, const tq_rows *rows, float *scores) {
-    score(4, prepared, rows, scores);
-}
-static void accumulate_g4(const tq_rows *rows, const void *weights, const float *factor, const float *decay, float *acc) {
-    accumulate(4, rows, weights, factor, decay, acc);
-}
+TQ_AT_GQA(4)
 const tq_k_stage tqk_gain4_d128_k_g4__x86_64_v3 = {prepare_g4, score_g4};
 const tq_v_stage tqk_gain4_d128_v_g4__x86_64_v3 = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.0a2ep+18f, ACC_VALUES, scales_of, accumulate_g4, finish};
-static void prepare_g8(const float *q, size_t q_head_stride, float factor, void *prepared) {
-    prepare(8, q, q_head_stride, factor, prepared);
-}
-static void score_g8(const void *prepared, const tq_rows *rows, float *scores) {
-    score(8, prepared, rows, scores);
-}
-static void accumulate_g8(const tq_rows *rows, const void *weights, const float *factor, const float *decay, float *acc) {
-    accumulate(8, rows, weights, factor, decay, acc);
-}
+TQ_AT_GQA(8)
 const tq_k_stage tqk_gain4_d128_k_g8__x86_64_v3 = {prepare_g8, score_g8};
 const tq_v_stage tqk_gain4_d128_v_g8__x86_64_v3 = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.0a2ep+18f, ACC_VALUES, scales_of, accumulate_g8, finish};

@@ -43,4 +43,17 @@ TQV_INLINE void prefetch_rows(const tq_rows *rows, int i, const int n, const siz
     }
 }
 
+/* What the stages at GQA ratio g point to, out of the texts that take it as their first argument. */
+#define TQ_AT_GQA(g)                                                                                                   \
+    static void prepare_g##g(const float *q, size_t q_head_stride, float factor, void *prepared) {                     \
+        prepare(g, q, q_head_stride, factor, prepared);                                                                \
+    }                                                                                                                  \
+    static void score_g##g(const void *prepared, const tq_rows *rows, float *scores) {                                 \
+        score(g, prepared, rows, scores);                                                                              \
+    }                                                                                                                  \
+    static void accumulate_g##g(const tq_rows *rows, const void *weights, const float *factor, const float *decay,     \
+                                float *acc) {                                                                          \
+        accumulate(g, rows, weights, factor, decay, acc);                                                              \
+    }
+
 #endif

@@ -95,15 +95,7 @@ static void finish(const float *acc, float *out) {
 }
 
 % for _, g in ipairs(gqas) do
-static void prepare_g${g}(const float *q, size_t q_head_stride, float factor, void *prepared) {
-    prepare(${g}, q, q_head_stride, factor, prepared);
-}
-static void score_g${g}(const void *prepared, const tq_rows *rows, float *scores) {
-    score(${g}, prepared, rows, scores);
-}
-static void accumulate_g${g}(const tq_rows *rows, const void *weights, const float *factor, const float *decay, float *acc) {
-    accumulate(${g}, rows, weights, factor, decay, acc);
-}
+TQ_AT_GQA(${g})
 const tq_k_stage ${k_symbol(g)} = {prepare_g${g}, score_g${g}};
 const tq_v_stage ${v_symbol(g)} = {0, 0, NULL, 0.0f, HEAD_DIM, NULL, accumulate_g${g}, finish};
 % end
