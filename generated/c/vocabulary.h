@@ -127,19 +127,15 @@ TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
     TQV_EACH y.v[i] = (float)a.i32[i];
     return y;
 }
+/* Without branches: the exponent is shifted into place by a multiplication, which is exact, subnormals included. */
 TQV_INLINE float tqv_half_to_float(uint16_t h) {
-    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff;
+    const uint32_t rest = (uint32_t)(h & 0x7fff) << 13, special = rest >= 0x0f800000 ? 0x7f800000 : 0;
     uint32_t bits;
     float y;
-    if (rest >= 0x7c00)
-        bits = 0x7f800000 | (rest & 0x3ff) << 13;
-    else if (rest >= 0x400)
-        bits = (rest << 13) + 0x38000000;
-    else {
-        y = (float)rest * 0x1p-24f;
-        memcpy(&bits, &y, 4);
-    }
-    bits |= sign;
+    memcpy(&y, &rest, 4);
+    y *= 0x1p112f;
+    memcpy(&bits, &y, 4);
+    bits |= special | (uint32_t)(h & 0x8000) << 16;
     memcpy(&y, &bits, 4);
     return y;
 }
