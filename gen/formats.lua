@@ -51,10 +51,11 @@ end
 -- How the indices of one unit (32 values, or a last one of 16) lie in its payload. Values go in groups of four; byte y
 -- of a 4-byte word belongs to value y of every group in it, so vector code extracts a whole group by one shift and mask.
 -- Returns { bytes, words, half, spare, mask, groups = { { word, shift }, ... } }: group g has its indices at
--- (word >> shift) & mask per byte; word numbers count whole words, then the half word, then the derived spare word,
--- which collects the top bits that 3-bit indices leave free in their nibbles (two groups in 32 values, one in 16).
+-- (word >> shift) & mask per byte; word numbers count whole words, then the half word, then the derived spare word, which
+-- is the union of (word >> shift) & bits over `spare`: the top bits that 3-bit indices leave free in their nibbles hold
+-- two more groups in 32 values, one in 16.
 function formats.unit(bits, n)
-    local unit = { n = n, bytes = n * bits // 8, words = n * bits // 32, half = n * bits % 32 ~= 0, spare = "none",
+    local unit = { n = n, bytes = n * bits // 8, words = n * bits // 32, half = n * bits % 32 ~= 0, spare = {},
         mask = bits < 8 and (1 << bits) - 1 or 255, groups = {} }
     local slot_bits = bits == 3 and 4 or bits
     local in_slots = bits == 3 and 3 * n // 16 or n // 4
@@ -63,11 +64,14 @@ function formats.unit(bits, n)
     end
     if bits == 3 then
         local word = unit.words + (unit.half and 1 or 0)
-        unit.spare = n == 32 and "three words" or "word and half"
         if n == 32 then
+            unit.spare = { { word = 0, shift = 0, bits = 0x88888888 }, { word = 1, shift = 1, bits = 0x44444444 },
+                { word = 2, shift = 2, bits = 0x22222222 } }
             unit.groups[7] = { word = word, shift = 1 }
             unit.groups[8] = { word = word, shift = 5 }
         else
+            unit.spare = { { word = 0, shift = 1, bits = 0x04040404 }, { word = 0, shift = 6, bits = 0x02020202 },
+                { word = 1, shift = 3, bits = 0x01010101 } }
             unit.groups[4] = { word = word, shift = 0 }
         end
     end

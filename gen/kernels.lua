@@ -45,12 +45,16 @@ end
 
 -- ---- C spellings ----------------------------------------------------------------------------------------------------
 
-local function join(values, spell)
+local function map(values, f)
     local out = {}
     for i, value in ipairs(values) do
-        out[i] = spell(value)
+        out[i] = f(value)
     end
-    return table.concat(out, ", ")
+    return out
+end
+
+local function join(values, spell)
+    return table.concat(map(values, spell), ", ")
 end
 
 -- 8-bit entries in decimal, 32-bit masks in hexadecimal.
@@ -94,14 +98,6 @@ local function weight_groups(layout, units)
         add(scales)
     end
     return sets, of_group
-end
-
-local function map(values, f)
-    local out = {}
-    for i, value in ipairs(values) do
-        out[i] = f(value)
-    end
-    return out
 end
 
 local function largest(values)
@@ -151,6 +147,7 @@ local function format_env(name, head_dim, arch)
         return env, layout
     end
     local centroids, gains = layout.table.centroids or { -128 }, layout.table.gains or { 1 }
+    local symmetric = is_symmetric(centroids)
     local top = (1 << 31) // (largest(centroids) * largest(gains))
     local chunk = layout.chunks[1]
     local sets, of_group = weight_groups(layout, arch.units)
@@ -165,8 +162,7 @@ local function format_env(name, head_dim, arch)
         lookup_table = layout.table.centroids and lookup_table(layout) or false,
         gain_sizes = layout.table.gains and map(layout.table.gains, math.abs) or false,
         inverse_gains = layout.table.gains and map(layout.table.gains, reciprocal) or false,
-        symmetric = layout.table.centroids and is_symmetric(layout.table.centroids) or false,
-        search = format.search and search.tables(layout, is_symmetric(layout.table.centroids)) or false,
+        symmetric = symmetric, search = format.search and search.tables(layout, symmetric) or false,
         modes = SCALE_MODES,
         -- Bounds of sums of |q| over a block and of |weights| over a tile, rounding included; false: cannot overflow.
         q_sum = layout.block * 32768 > top and top - layout.block or false,

@@ -66,13 +66,18 @@ static int matches(const tq_variant *v, const tq_plan_desc *desc, const char *la
     return matches_but_gqa(v, desc, layout) && (desc->op != TQ_OP_DECODE || v->gqa == desc->gqa);
 }
 
+/* How many of a registry's variants the device runs: all or none. */
+static int n_runnable(const tq_device *device, const tq_registry *registry) {
+    return tq_device_has(device, registry->needs) ? registry->n_variants : 0;
+}
+
 /* In registry order. out may be NULL to count. */
 static int find_candidates(const tq_device *device, const tq_plan_desc *desc, const char *layout,
                            const tq_variant **out) {
     int n = 0;
     for (int r = 0; r < tq_registry_count(); r++) {
         const tq_registry *registry = tq_registry_at(r);
-        int n_here = tq_device_has(device, registry->needs) ? registry->n_variants : 0;
+        int n_here = n_runnable(device, registry);
         for (int i = 0; i < n_here; i++)
             if (matches(registry->variants[i], desc, layout)) {
                 if (out)
@@ -111,7 +116,7 @@ static tq_status fail_no_candidate(const tq_device *device, const tq_plan_desc *
                        tq_op_name(desc->op), device->name, command);
     for (int r = 0; r < tq_registry_count(); r++) {
         const tq_registry *registry = tq_registry_at(r);
-        int n_here = tq_device_has(device, registry->needs) ? registry->n_variants : 0;
+        int n_here = n_runnable(device, registry);
         for (int i = 0; i < n_here; i++) {
             const tq_variant *v = registry->variants[i];
             snprintf(word, sizeof word, "%d", v->gqa);

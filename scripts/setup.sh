@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that are missing: setup.sh PACKAGE... Sourced and called by quickstart.sh and test.sh.
+# Installs the Debian packages that are missing: setup.sh PACKAGE... Called by quickstart.sh and test.sh.
 set -eu
 
 missing=

@@ -24,7 +24,7 @@ static const float ROTATE_UNIT = 0x1.6a09e6p-4f;
 /* ---- indices in the payload: see the byte layout in docs/formats.md ---------------------------------------------- */
 
 static void unpack_unit(const uint8_t *p, uint8_t *codes) {
-    uint32_t x[2];
+    uint32_t x[4]; /* room for a half and a spare word */
     memcpy(x, p, 8);
     uint32_t group;
     group = x[0] >> 0 & 0x03030303;
@@ -46,7 +46,7 @@ static void unpack_unit(const uint8_t *p, uint8_t *codes) {
 }
 
 static void pack_unit(const uint8_t *codes, uint8_t *p) {
-    uint32_t g[8], x[2] = {0};
+    uint32_t g[8], x[4] = {0};
     memcpy(g, codes, sizeof g);
     x[0] |= g[0] << 0;
     x[0] |= g[1] << 2;

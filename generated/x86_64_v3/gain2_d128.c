@@ -124,9 +124,17 @@ TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride,
     }
 }
 
-TQV_INLINE void add_group(const int gqa, tqv_bits *sum, tqv_bits even, tqv_bits odd, const int32_t *pairs) {
-    TQV_UNROLL for (int h = 0; h < gqa; h++)
-        sum[h] = tqv_dot16(tqv_dot16(sum[h], even, pair_at(gqa, pairs, 2 * h)), odd, pair_at(gqa, pairs, 2 * h + 1));
+/* Adds n groups of a unit's words x; by: the gains of its halves. */
+TQV_INLINE void add_groups(const int gqa, const int n, const place *places, const tqv_bits *x, tqv_bits table,
+                           const gain *by, const int32_t *pairs, tqv_bits *sum) {
+    TQV_UNROLL for (int g = 0; g < n; g++) {
+        tqv_bits even, odd;
+        decode_group(x, places[g], table, by[g / 4], &even, &odd);
+        TQV_UNROLL for (int h = 0; h < gqa; h++) {
+            const int i = 2 * (g * gqa + h);
+            sum[h] = tqv_dot16(tqv_dot16(sum[h], even, pair_at(gqa, pairs, i)), odd, pair_at(gqa, pairs, i + 1));
+        }
+    }
 }
 
 typedef struct codes {
@@ -160,7 +168,7 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
         for (int b = 0; b < N_BLOCKS; b++) {
             const uint8_t *block = keys.row + b * BLOCK_BYTES;
             const tqv_f32 scale = tqv_load_scales(block, keys.stride);
-            tqv_bits sum[TQ_MAX_GQA], even, odd;
+            tqv_bits sum[TQ_MAX_GQA];
             TQV_UNROLL for (int h = 0; h < gqa; h++)
                 sum[h] = tqv_bzero();
             codes c[CODE_WORDS];
@@ -171,10 +179,7 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
                 TQV_UNROLL for (int w = 0; w < UNIT_WORDS; w += 4)
                     tqv_load_words(block + HEADER + u * UNIT_BYTES + 4 * w, keys.stride, x + w);
                 const gain by[2] = {key_gain(c, u, 0), key_gain(c, u, 1)};
-                TQV_UNROLL for (int g = 0; g < 8; g++) {
-                    decode_group(x, UNIT[g], table, by[g / 4], &even, &odd);
-                    add_group(gqa, sum, even, odd, pairs + 2 * gqa * copies(gqa) * g);
-                }
+                add_groups(gqa, 8, UNIT, x, table, by, pairs, sum);
                 pairs += 2 * gqa * copies(gqa) * 8;
             }
             TQV_UNROLL for (int h = 0; h < gqa; h++)

@@ -22,7 +22,7 @@ static const float STEP = 0x1p+0f;
 /* ---- indices in the payload: see the byte layout in docs/formats.md ---------------------------------------------- */
 
 static void unpack_unit(const uint8_t *p, uint8_t *codes) {
-    uint32_t x[8];
+    uint32_t x[10]; /* room for a half and a spare word */
     memcpy(x, p, 32);
     uint32_t group;
     group = x[0] >> 0 & 0xffffffff;

@@ -24,9 +24,11 @@ static const float ROTATE_UNIT = 0x1.6a09e6p-4f;
 /* ---- indices in the payload: see the byte layout in docs/formats.md ---------------------------------------------- */
 
 static void unpack_unit(const uint8_t *p, uint8_t *codes) {
-    uint32_t x[4];
+    uint32_t x[5]; /* room for a half and a spare word */
     memcpy(x, p, 12);
-    x[3] = (x[0] & 0x88888888) | (x[1] >> 1 & 0x44444444) | (x[2] >> 2 & 0x22222222);
+    x[3] = x[0] >> 0 & 0x88888888;
+    x[3] |= x[1] >> 1 & 0x44444444;
+    x[3] |= x[2] >> 2 & 0x22222222;
     uint32_t group;
     group = x[0] >> 0 & 0x07070707;
     memcpy(codes + 0, &group, 4);
@@ -47,7 +49,7 @@ static void unpack_unit(const uint8_t *p, uint8_t *codes) {
 }
 
 static void pack_unit(const uint8_t *codes, uint8_t *p) {
-    uint32_t g[8], x[3] = {0};
+    uint32_t g[8], x[5] = {0};
     memcpy(g, codes, sizeof g);
     x[0] |= g[0] << 0;
     x[0] |= g[1] << 4;
@@ -55,10 +57,11 @@ static void pack_unit(const uint8_t *codes, uint8_t *p) {
     x[1] |= g[3] << 4;
     x[2] |= g[4] << 0;
     x[2] |= g[5] << 4;
-    const uint32_t a = g[6], b = g[7], bit = 0x01010101;
-    x[0] |= (a >> 2 & bit) << 3 | (b >> 2 & bit) << 7;
-    x[1] |= (a >> 1 & bit) << 3 | (b >> 1 & bit) << 7;
-    x[2] |= (a & bit) << 3 | (b & bit) << 7;
+    x[3] |= g[6] << 1;
+    x[3] |= g[7] << 5;
+    x[0] |= (x[3] & 0x88888888) << 0;
+    x[1] |= (x[3] & 0x44444444) << 1;
+    x[2] |= (x[3] & 0x22222222) << 2;
     memcpy(p, x, 12);
 }
 

@@ -67,18 +67,19 @@ static const place TAIL[4] = {${places(tail_unit)}};
 enum { TAIL_WORDS = ${tail_unit.words}, TAIL_AT = HEADER + UNITS * UNIT_BYTES };
 % end
 % if bits == 3 then
-/* The top bits that 3-bit indices leave free in their nibbles hold two more groups. */
-TQV_INLINE tqv_bits unit_spare(const tqv_bits *x) {
-    const tqv_bits a = tqv_and(x[0], tqv_bset1((int32_t)0x88888888));
-    const tqv_bits b = tqv_and(tqv_srl16(x[1], 1), tqv_bset1(0x44444444));
-    return tqv_or(tqv_or(a, b), tqv_and(tqv_srl16(x[2], 2), tqv_bset1(0x22222222)));
+/* The top bits that 3-bit indices leave free in their nibbles hold more groups: the spare word. */
+%     local function spare(name, unit)
+TQV_INLINE tqv_bits ${name}_spare(const tqv_bits *x) {
+    tqv_bits y = tqv_bzero();
+%         for _, part in ipairs(unit.spare) do
+    y = tqv_or(y, tqv_and(tqv_srl16(x[${part.word}], ${part.shift}), tqv_bset1((int32_t)${string.format("0x%08x", part.bits)})));
+%         end
+    return y;
 }
+%     end
+%     spare("unit", unit)
 %     if tail then
-TQV_INLINE tqv_bits tail_spare(const tqv_bits *x) {
-    const tqv_bits a = tqv_and(tqv_srl16(x[0], 1), tqv_bset1(0x04040404));
-    const tqv_bits b = tqv_and(tqv_srl16(x[0], 6), tqv_bset1(0x02020202));
-    return tqv_or(tqv_or(a, b), tqv_and(tqv_srl16(x[1], 3), tqv_bset1(0x01010101)));
-}
+%         spare("tail", tail_unit)
 %     end
 % end
 
@@ -183,9 +184,17 @@ TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride,
     }
 }
 
-TQV_INLINE void add_group(const int gqa, tqv_bits *sum, tqv_bits even, tqv_bits odd, const int32_t *pairs) {
-    TQV_UNROLL for (int h = 0; h < gqa; h++)
-        sum[h] = tqv_dot16(tqv_dot16(sum[h], even, pair_at(gqa, pairs, 2 * h)), odd, pair_at(gqa, pairs, 2 * h + 1));
+/* Adds n groups of a unit's words x; by: the gains of its halves. */
+TQV_INLINE void add_groups(const int gqa, const int n, const place *places, const tqv_bits *x, tqv_bits table,
+                           const gain *by, const int32_t *pairs, tqv_bits *sum) {
+    TQV_UNROLL for (int g = 0; g < n; g++) {
+        tqv_bits even, odd;
+        decode_group(x, places[g], table, by[g / 4], &even, &odd);
+        TQV_UNROLL for (int h = 0; h < gqa; h++) {
+            const int i = 2 * (g * gqa + h);
+            sum[h] = tqv_dot16(tqv_dot16(sum[h], even, pair_at(gqa, pairs, i)), odd, pair_at(gqa, pairs, i + 1));
+        }
+    }
 }
 
 % if subs > 0 then
@@ -221,7 +230,7 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
         for (int b = 0; b < N_BLOCKS; b++) {
             const uint8_t *block = keys.row + b * BLOCK_BYTES;
             const tqv_f32 scale = tqv_load_scales(block, keys.stride);
-            tqv_bits sum[TQ_MAX_GQA], even, odd;
+            tqv_bits sum[TQ_MAX_GQA];
             TQV_UNROLL for (int h = 0; h < gqa; h++)
                 sum[h] = tqv_bzero();
 % if subs > 0 then
@@ -241,10 +250,7 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
 % else
                 const gain by[2] = {unit_gain(), unit_gain()};
 % end
-                TQV_UNROLL for (int g = 0; g < 8; g++) {
-                    decode_group(x, UNIT[g], table, by[g / 4], &even, &odd);
-                    add_group(gqa, sum, even, odd, pairs + 2 * gqa * copies(gqa) * g);
-                }
+                add_groups(gqa, 8, UNIT, x, table, by, pairs, sum);
                 pairs += 2 * gqa * copies(gqa) * 8;
             }
 % if tail then
@@ -260,10 +266,7 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
 %     else
             const gain by = unit_gain();
 %     end
-            TQV_UNROLL for (int g = 0; g < 4; g++) {
-                decode_group(x, TAIL[g], table, by, &even, &odd);
-                add_group(gqa, sum, even, odd, pairs + 2 * gqa * copies(gqa) * g);
-            }
+            add_groups(gqa, 4, TAIL, x, table, &by, pairs, sum);
 % end
             TQV_UNROLL for (int h = 0; h < gqa; h++)
                 total[h] = tqv_fma(tqv_from_i32(sum[h]), scale, total[h]);

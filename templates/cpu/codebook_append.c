@@ -29,19 +29,18 @@ static const float ROTATE_UNIT = ${hexf(1 / math.sqrt(pow2))};
 
 /* ---- indices in the payload: see the byte layout in docs/formats.md ---------------------------------------------- */
 
-% local function unpack_unit(unit, name)
+% local function payload(unit, name)
+%     local spare_word = unit.words + (unit.half and 1 or 0)
 static void unpack_${name}(const uint8_t *p, uint8_t *codes) {
-    uint32_t x[${unit.words + (unit.half and 1 or 0) + (unit.spare ~= "none" and 1 or 0)}];
+    uint32_t x[${unit.words + 2}]; /* room for a half and a spare word */
     memcpy(x, p, ${4 * unit.words});
 %     if unit.half then
     uint16_t half;
     memcpy(&half, p + ${4 * unit.words}, 2);
     x[${unit.words}] = (half | (uint32_t)half << 12) & 0x0f0f0f0f;
 %     end
-%     if unit.spare == "three words" then
-    x[3] = (x[0] & 0x88888888) | (x[1] >> 1 & 0x44444444) | (x[2] >> 2 & 0x22222222);
-%     elseif unit.spare == "word and half" then
-    x[2] = (x[0] >> 1 & 0x04040404) | (x[0] >> 6 & 0x02020202) | (x[1] >> 3 & 0x01010101);
+%     for i, part in ipairs(unit.spare) do
+    x[${spare_word}] ${i == 1 and "" or "|"}= x[${part.word}] >> ${part.shift} & ${string.format("0x%08x", part.bits)};
 %     end
     uint32_t group;
 %     for g, at in ipairs(unit.groups) do
@@ -52,24 +51,14 @@ static void unpack_${name}(const uint8_t *p, uint8_t *codes) {
 
 %     if bits < 8 then
 static void pack_${name}(const uint8_t *codes, uint8_t *p) {
-    uint32_t g[${#unit.groups}], x[${unit.words + (unit.half and 1 or 0)}] = {0};
+    uint32_t g[${#unit.groups}], x[${unit.words + 2}] = {0};
     memcpy(g, codes, sizeof g);
-%     local spare_word = unit.words + (unit.half and 1 or 0)
-%     for g, at in ipairs(unit.groups) do
-%         if unit.spare == "none" or at.word < spare_word then
+%         for g, at in ipairs(unit.groups) do
     x[${at.word}] |= g[${g - 1}] << ${at.shift};
 %         end
-%     end
-%     if unit.spare == "three words" then
-    const uint32_t a = g[6], b = g[7], bit = 0x01010101;
-    x[0] |= (a >> 2 & bit) << 3 | (b >> 2 & bit) << 7;
-    x[1] |= (a >> 1 & bit) << 3 | (b >> 1 & bit) << 7;
-    x[2] |= (a & bit) << 3 | (b & bit) << 7;
-%     elseif unit.spare == "word and half" then
-    const uint32_t a = g[3], bit = 0x01010101;
-    x[0] |= (a >> 2 & bit) << 3 | (a >> 1 & bit) << 7;
-    x[1] |= (a & bit) << 3;
-%     end
+%         for _, part in ipairs(unit.spare) do
+    x[${part.word}] |= (x[${spare_word}] & ${string.format("0x%08x", part.bits)}) << ${part.shift};
+%         end
     memcpy(p, x, ${4 * unit.words});
 %     if unit.half then
     const uint16_t half = (uint16_t)(x[${unit.words}] | x[${unit.words}] >> 12);
@@ -79,9 +68,9 @@ static void pack_${name}(const uint8_t *codes, uint8_t *p) {
 %     end
 
 % end
-% unpack_unit(unit, "unit")
+% payload(unit, "unit")
 % if tail then
-%     unpack_unit(tail_unit, "tail")
+%     payload(tail_unit, "tail")
 % end
 % if bits < 8 then
 static void pack_block(const uint8_t *codes, uint8_t *block) {

@@ -30,22 +30,23 @@ static void bias_scores(const tq_decode_job *job, int h, int first, int n, float
 }
 
 /* What the heads of a tile reduce to. Reductions across lanes are done for all heads together: one by one each would wait
- * for the one before. */
+ * for the one before. Heads behind the last are zero. */
 typedef struct heads {
     tqv_f32 lanes[TQ_MAX_GQA];
     float of[TQ_MAX_GQA];
 } heads;
 
-static void reduce_max(heads *x, int gqa) {
-    for (int h = gqa; h % TQV_LANES; h++)
+static void clear(heads *x) {
+    for (int h = 0; h < TQ_MAX_GQA; h++)
         x->lanes[h] = tqv_zero();
+}
+
+static void reduce_max(heads *x, int gqa) {
     for (int h = 0; h < gqa; h += TQV_LANES)
         tqv_store(x->of + h, tqv_maxima(x->lanes + h));
 }
 
 static void reduce_sum(heads *x, int gqa) {
-    for (int h = gqa; h % TQV_LANES; h++)
-        x->lanes[h] = tqv_zero();
     for (int h = 0; h < gqa; h += TQV_LANES)
         tqv_store(x->of + h, tqv_sums(x->lanes + h));
 }
@@ -78,12 +79,12 @@ static void integer_weights(const tq_v_stage *v, const float *p, const float *sc
     }
 }
 
-/* The softmax weights of one head in place of its scores, and what they add up to. weighted: also their products with the
- * largest scale of each row, the largest and, if `summed`, the sum. */
 typedef struct totals {
     tqv_f32 sum, weight_max, weight_sum;
 } totals;
 
+/* The softmax weights of one head in place of its scores, and what they add up to. weighted: also their products with the
+ * largest scale of each row, the largest and, if `summed`, the sum. */
 TQV_INLINE void exponentials(const int weighted, const int summed, const int vectors, float *s, tqv_f32 minus,
                              const float *top, totals *t) {
     tqv_f32 p[4];
@@ -127,6 +128,10 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
     /* Can the sum of a tile's integer weights be too large, even if no single one is? */
     const int summed = v->n_scales && v->weight_sum < WEIGHT_TOP * (float)impl->tile;
 
+    clear(&tile_max);
+    clear(&tile_sum);
+    clear(&weight_max);
+    clear(&weight_sum);
     k->prepare(job->q, job->q_head_stride, job->factor, prepared);
     for (int h = 0; h < TQ_MAX_GQA; h++) {
         max[h] = -INFINITY;
