@@ -7,6 +7,7 @@ cd "$(dirname "$0")"
 
 sh scripts/setup.sh gcc libc6-dev clang clang-format cmake ninja-build lua5.4 lua-argparse lua-dkjson lua-filesystem \
     lua-check lua-busted libcmocka-dev libcjson-dev gnuplot-nox python3
+sh scripts/gpu_tools.sh
 
 jobs=$(nproc)
 for preset in asan tsan clang default; do

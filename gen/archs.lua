@@ -1,22 +1,35 @@
--- Architectures as data. One entry is all that a new one needs, beside its vocabulary header.
+-- Architectures as data. One entry is all that a new one needs, beside a vocabulary header.
 --
 --   name        what --arch takes and tq_variant.target holds
---   id          the same as part of a C identifier
---   kind        "cpu"; decides which text is generated around the kernels
---   cflags      how the files of this arch are compiled
---   gnu_cflags  the same for gcc only
+--   id          the same as part of a C identifier; added here
+--   kind        "cpu" or "gpu"; decides which text is generated around the kernels
 --   needs       features that the runtime checks before it runs such a kernel
---   vocabulary  file under templates/target/ that spells the vector operations
+--   vocabulary  file under templates/target/ that spells the operations
+--   cflags      how the C files of this arch are compiled
+--   gnu_cflags  the same for gcc only
+--   rank        position below, added here: where several archs run on a device, the lower rank is expected faster
+--
+-- CPU archs:
 --   units       32-value units whose V sums share a vector (TQV_UNITS)
 --   kq_lanes    lanes that one K.q product can be spread over; one value: no choice
---   rank        position below, added here: where several archs run on a device, the lower rank is expected faster
+--
+-- GPU archs:
+--   vendor        "cuda", "hip", or "simt": the executor that runs the kernels of another arch on the CPU
+--   emulates      simt: the vendor whose traits and register layouts it takes over; else the vendor itself
+--   processor     what compilers call it
+--   warp          threads that run in step
+--   matrix        matrix instructions that decode uses: "mma", "wmma", "mfma" or "none"
+--   int8_matrix   the same with bytes, 16 products per sum; dot2: an instruction that adds two products of halves
+--   permute       what selects a byte in a byte permute: "nibbles" (prmt) or "bytes" (v_perm_b32)
+--   copy          from global to shared memory beside computing: "none", "async" (16 bytes per thread) or "bulk"
+--   shared_limit  bytes of shared memory that one block can have
+--   registers     32-bit registers of a multiprocessor (compute unit); max_registers: that one thread can have
 
 local archs = {}
 
 archs.list = {
     {
         name = "x86-64-v3",
-        id = "x86_64_v3",
         kind = "cpu",
         summary = "x86-64 with AVX2, FMA and F16C (Haswell, Zen and later)",
         cflags = { "-O3", "-march=x86-64-v3" },
@@ -28,7 +41,6 @@ archs.list = {
     },
     {
         name = "c",
-        id = "c",
         kind = "cpu",
         summary = "portable C11",
         cflags = { "-O2" },
@@ -39,10 +51,70 @@ archs.list = {
     },
 }
 
+local KIB = 1024
+
+-- Each row: name, matrix, int8_matrix, copy, KiB of shared memory, what it is.
+for _, row in ipairs {
+    { "sm_120", "mma", true, "bulk", 99, "Blackwell: GeForce RTX 50, RTX PRO" },
+    { "sm_100", "mma", true, "bulk", 227, "Blackwell: B200" },
+    { "sm_90", "mma", true, "bulk", 227, "Hopper: H100, H200" },
+    { "sm_89", "mma", true, "async", 99, "Ada: GeForce RTX 40, L4, L40" },
+    { "sm_86", "mma", true, "async", 99, "Ampere: GeForce RTX 30, A10, A40" },
+    { "sm_80", "mma", true, "async", 163, "Ampere: A100" },
+    { "sm_75", "mma", true, "none", 64, "Turing: GeForce RTX 20, T4" },
+} do
+    table.insert(archs.list, {
+        name = row[1], kind = "gpu", vendor = "cuda", processor = row[1], summary = row[6], needs = { row[1] },
+        vocabulary = "cuda.h", warp = 32, matrix = row[2], int8_matrix = row[3], dot2 = false, permute = "nibbles",
+        copy = row[4], shared_limit = row[5] * KIB, registers = 65536, max_registers = 255,
+    })
+end
+
+-- Each row: name, warp, matrix, int8_matrix, registers, of one thread, what it is. The WMMA of gfx11 wants other register
+-- layouts than that of gfx12, and no kernel uses it.
+for _, row in ipairs {
+    { "gfx1201", 32, "wmma", true, 98304, 256, "RDNA 4: Radeon RX 9070" },
+    { "gfx1200", 32, "wmma", true, 98304, 256, "RDNA 4: Radeon RX 9060" },
+    { "gfx1151", 32, "none", false, 98304, 256, "RDNA 3.5: Strix Halo" },
+    { "gfx1100", 32, "none", false, 98304, 256, "RDNA 3: Radeon RX 7900" },
+    { "gfx1030", 32, "none", false, 65536, 256, "RDNA 2: Radeon RX 6800, 6900" },
+    { "gfx942", 64, "mfma", true, 131072, 512, "CDNA 3: MI300" },
+    { "gfx90a", 64, "mfma", true, 131072, 512, "CDNA 2: MI200" },
+    { "gfx906", 64, "none", false, 65536, 256, "Vega 20: MI50, Radeon VII" },
+} do
+    table.insert(archs.list, {
+        name = row[1], kind = "gpu", vendor = "hip", processor = row[1], summary = row[7], needs = { row[1] },
+        vocabulary = "hip.h", warp = row[2], matrix = row[3], int8_matrix = row[4], dot2 = true, permute = "bytes",
+        copy = "none", shared_limit = 64 * KIB, registers = row[5], max_registers = row[6],
+    })
+end
+
 local by_name = {}
+for _, arch in ipairs(archs.list) do
+    by_name[arch.name] = arch
+end
+
+-- The executor takes every trait of the arch that it stands for, so that the same texts and paths run.
+for _, name in ipairs { "sm_90", "sm_80", "gfx1201", "gfx942" } do
+    local real = by_name[name]
+    local arch = {}
+    for key, value in pairs(real) do
+        arch[key] = value
+    end
+    arch.name = "simt-" .. name
+    arch.vendor, arch.emulates = "simt", real.vendor
+    arch.summary = "kernels of " .. name .. " on the CPU, for tests"
+    arch.vocabulary = "simt.h"
+    arch.cflags = { "-O2", "-ffp-contract=off" }
+    arch.needs = { "simt" .. real.warp }
+    table.insert(archs.list, arch)
+    by_name[arch.name] = arch
+end
+
 for rank, arch in ipairs(archs.list) do
     arch.rank = rank
-    by_name[arch.name] = arch
+    arch.id = arch.name:gsub("[^%w_]", "_")
+    arch.emulates = arch.emulates or arch.vendor
 end
 
 function archs.get(name)

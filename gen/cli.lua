@@ -3,11 +3,13 @@
 local argparse = require "argparse"
 local archs = require "archs"
 local emit = require "emit"
+local families = require "gpu.families"
 local formats = require "formats"
 local json = require "dkjson"
 local names = require "names"
 local report = require "report"
 local space = require "space"
+local tiles = require "tiles"
 
 local cli = {}
 
@@ -129,18 +131,35 @@ end
 
 -- ---- tables --------------------------------------------------------------------------------------------------------
 
-local LIST_COLUMNS = { "name", "op", "arch", "head_dim", "gqa", "k", "v", "layout", "tile" }
+local LIST_COLUMNS = { "name", "op", "arch", "head_dim", "gqa", "k", "v", "layout", "tile", "kernel", "kq_lanes", "warps",
+    "stages", "k_path" }
 
+-- Every axis of a variant; 0 or "-" where it has none.
 local function list_row(v)
-    return { name = names.print(v), op = v.op, arch = v.arch, head_dim = v.head_dim, gqa = v.gqa or 0, k = v.k or "-",
-        v = v.v or "-", layout = v.layout, tile = v.tile or 0 }
+    local row = { name = names.print(v) }
+    for _, column in ipairs(LIST_COLUMNS) do
+        local axis = space.axis(column)
+        if axis then row[column] = v[column] or (axis.numeric or math.type(axis.values[1])) and 0 or "-" end
+    end
+    return row
+end
+
+-- Table columns: those that a row has something in.
+local function used_columns(rows)
+    local columns = {}
+    for _, column in ipairs(LIST_COLUMNS) do
+        local used = false
+        for _, row in ipairs(rows) do used = used or row[column] ~= 0 and row[column] ~= "-" end
+        if used then columns[#columns + 1] = column end
+    end
+    return columns
 end
 
 local function list(args)
     local variants, left_out = must(space.select(must(space.filter(args))))
     local rows = {}
     for i, v in ipairs(variants) do rows[i] = list_row(v) end
-    report.rows(LIST_COLUMNS, rows, args.json)
+    report.rows(args.json and LIST_COLUMNS or used_columns(rows), rows, args.json)
     if not args.json then
         print(("%d variants"):format(#rows))
         print_left_out(left_out)
@@ -148,10 +167,20 @@ local function list(args)
     return 0
 end
 
-local FORMAT_COLUMNS = { "name", "head_dim", "bits", "block", "bytes_per_value", "row_bytes", "rotated", "modes" }
+local FORMAT_COLUMNS = { "name", "head_dim", "bits", "block", "bytes_per_value", "row_bytes", "tiled_bytes_per_value",
+    "rotated", "modes" }
 
+-- In JSON also tiles, the bytes of each tiled layout.
 local function format_row(format, head_dim, layout)
-    return { name = format.name, head_dim = head_dim, bits = format.bits, block = layout.block,
+    local in_tiles, per_value = {}, nil
+    for _, tile in ipairs(tiles.list) do
+        local bytes = tiles.bytes(tile, layout)
+        if bytes then
+            table.insert(in_tiles, { layout = tile.name, keys = tile.keys, bytes = bytes })
+            per_value = bytes / (tile.keys * head_dim)
+        end
+    end
+    return { tiles = report.array(in_tiles), tiled_bytes_per_value = per_value, name = format.name, head_dim = head_dim, bits = format.bits, block = layout.block,
         bytes_per_value = layout.bytes_per_value, row_bytes = layout.row_bytes, rotated = format.rotated,
         modes = report.array(formats.modes(format.name)) }
 end
@@ -175,15 +204,21 @@ local function list_formats(args)
     return 0
 end
 
-local ARCH_COLUMNS = { "name", "kind", "rank", "kq_lanes", "needs", "cflags", "summary" }
+-- In JSON all of these; in the table the first ones and the last.
+local ARCH_COLUMNS = { "name", "kind", "rank", "vendor", "warp", "matrix", "copy", "kq_lanes", "needs", "summary",
+    "int8_matrix", "dot2", "permute", "shared_limit", "registers", "max_registers", "cflags" }
 
 local function list_archs(args)
     local rows = {}
     for i, arch in ipairs(archs.list) do
-        rows[i] = { name = arch.name, kind = arch.kind, rank = arch.rank, kq_lanes = report.array(arch.kq_lanes),
-            needs = report.array(arch.needs), cflags = report.array(arch.cflags), summary = arch.summary }
+        local row = {}
+        for _, column in ipairs(ARCH_COLUMNS) do row[column] = arch[column] end
+        row.vendor, row.matrix, row.copy, row.warp = arch.vendor or "-", arch.matrix or "-", arch.copy or "-", arch.warp or 1
+        row.kq_lanes = report.array(arch.kq_lanes or space.axis("kq_lanes").values)
+        row.needs, row.cflags = report.array(arch.needs), report.array(arch.cflags or {})
+        rows[i] = row
     end
-    report.rows(ARCH_COLUMNS, rows, args.json)
+    report.rows(args.json and ARCH_COLUMNS or table.move(ARCH_COLUMNS, 1, 10, 1, {}), rows, args.json)
     return 0
 end
 
@@ -210,6 +245,9 @@ local function sources_of(v, name)
     local found = {}
     for _, file in ipairs(files) do
         local functions = {}
+        for symbol in file.content:gmatch("\nTQG_KERNEL%((tqk_[%w_]+)") do
+            functions[#functions + 1] = symbol
+        end
         for symbol in file.content:gmatch("\n%w[^\n=(]-%f[%w_](tqk_[%w_]+)[^\n;]*{") do
             if row:find(symbol, 1, true) or symbol:find("^tqk_" .. v.op .. "__") then
                 functions[#functions + 1] = symbol
@@ -220,10 +258,20 @@ local function sources_of(v, name)
     return found
 end
 
+local GEOMETRY = { "threads", "shared_bytes", "keys_per_step", "keys_per_tile", "blocks_per_sm" }
+
+-- How a GPU kernel is launched.
+local function geometry_of(v)
+    local arch, family = archs.get(v.arch), families.of(v)
+    return arch.kind == "gpu" and family.geometry(v, arch, v.k and formats.layout(v.k, v.head_dim),
+        v.v and formats.layout(v.v, v.head_dim)) or nil
+end
+
 -- Order of the keys in JSON, of the row and of what lies in it.
-local SHOW_KEYS = { "name", "op", "arch", "head_dim", "gqa", "k", "v", "layout", "tile", "rank", "candidates",
-    "formats", "rules", "sources", "side", "bits", "block", "bytes_per_value", "row_bytes", "rotated", "modes",
-    "chunks", "file", "functions" }
+local SHOW_KEYS = { "name", "op", "arch", "head_dim", "gqa", "k", "v", "layout", "tile", "kernel", "kq_lanes", "warps",
+    "stages", "k_path", "rank", "candidates", "formats", "geometry", "rules", "sources", "threads", "shared_bytes",
+    "keys_per_step", "keys_per_tile", "blocks_per_sm", "side", "bits", "block", "bytes_per_value", "row_bytes",
+    "tiled_bytes_per_value", "rotated", "modes", "tiles", "keys", "bytes", "chunks", "file", "functions" }
 
 local function show(args)
     local v = must(names.parse(args.name))
@@ -237,6 +285,7 @@ local function show(args)
     for _, side in ipairs { "k", "v" } do
         if v[side] then table.insert(row.formats, side_of(v, side)) end
     end
+    row.geometry = geometry_of(v)
     row.rules = space.rules(v)
     row.sources = sources_of(v, row.name)
 
@@ -244,7 +293,11 @@ local function show(args)
         report.rows(SHOW_KEYS, { row }, true)
         return 0
     end
-    report.fields(LIST_COLUMNS, row)
+    report.fields(used_columns { row }, row)
+    if row.geometry then
+        print("\nlaunch:")
+        report.fields(GEOMETRY, row.geometry)
+    end
     print("\nformats, and the chunks that are rotated together:")
     report.rows({ "side", "name", "chunks", table.unpack(FORMAT_COLUMNS, 3) }, row.formats)
     print("\nlegal because:")

@@ -1,10 +1,12 @@
 -- One name is symbol, test name, tuning row, --pin argument and log line:
 --
---   tq_<op>_d<head_dim>[_g<gqa>][_k<format>][_v<format>]_<layout>__<arch id>[_t<tile>]
+--   tq_<op>_d<head_dim>[_g<gqa>][_k<format>][_v<format>]_<layout>__<arch id>[_<kernel>][_<letter><value> ...]
 --
--- Left of "__" is the contract, which a caller asks for; right of it the implementation, which the tuner may choose.
+-- Left of "__" is the contract, which a caller asks for; right of it the implementation, which the tuner may choose: the
+-- kernel family and the axes that have a letter (gen/axes.lua).
 
 local archs = require "archs"
+local axes = require "axes"
 local formats = require "formats"
 
 local names = {}
@@ -24,8 +26,12 @@ function names.contract(variant)
 end
 
 function names.print(variant)
-    local tile = variant.tile and "_t" .. variant.tile or ""
-    return names.contract(variant) .. "__" .. archs.get(variant.arch).id .. tile
+    local parts = { names.contract(variant) .. "__" .. archs.get(variant.arch).id, variant.kernel }
+    for _, axis in ipairs(axes.list) do
+        local value = axis.letter and variant[axis.name]
+        if value then parts[#parts + 1] = axis.letter .. value end
+    end
+    return table.concat(parts, "_")
 end
 
 -- Splits "k<format>_rest" at the longest format that fits, since a format's name may hold underscores.
@@ -40,16 +46,39 @@ local function take_format(text, letter)
     return found, rest or text
 end
 
+-- Reads "vec_l8", the axes in order; true if nothing is left.
+local function parse_axes(rest, variant)
+    local parts, at = {}, 1
+    for part in rest:gmatch("[^_]+") do parts[#parts + 1] = part end
+    for _, value in ipairs(axes.get("kernel").values) do
+        if value == parts[1] then variant.kernel, at = value, 2 end
+    end
+    for _, axis in ipairs(axes.list) do
+        local value = axis.letter and parts[at] and parts[at]:match("^" .. axis.letter .. "(%w+)$")
+        if value then
+            variant[axis.name], at = math.tointeger(value) or value, at + 1
+        end
+    end
+    return at > #parts
+end
+
 local function parse_implementation(text, variant)
     for _, arch in ipairs(archs.list) do
-        if text:sub(1, #arch.id) == arch.id then
-            local rest = text:sub(#arch.id + 1)
-            local tile = rest:match("^_t(%d+)$")
-            if rest == "" or tile then
-                variant.arch, variant.tile = arch.name, math.tointeger(tile)
+        local rest = text:sub(#arch.id + 1)
+        if text:sub(1, #arch.id) == arch.id and (rest == "" or rest:find("^_")) then
+            local read = setmetatable({}, { __index = variant })
+            if parse_axes(rest, read) then
+                for key, value in pairs(read) do variant[key] = value end
+                variant.arch = arch.name
                 return true
             end
         end
+    end
+end
+
+local function is_layout(text)
+    for _, name in ipairs(axes.layouts) do
+        if name == text then return true end
     end
 end
 
@@ -71,10 +100,10 @@ function names.parse(name)
     variant.layout = rest
     if not (variant.k and variant.v) then variant.side = variant.k and "k" or variant.v and "v" end
     if not parse_implementation(implementation, variant) then
-        return fail(("no arch (and tile) reads '%s' after '__'"):format(implementation))
+        return fail(("no arch (and kernel) reads '%s' after '__'"):format(implementation))
     end
     -- What was left over stands in layout; a number such as 0128 does not print as it was read.
-    if not rest:find("^%l+$") or not variant.head_dim or names.print(variant) ~= name then
+    if not is_layout(rest) or not variant.head_dim or names.print(variant) ~= name then
         return fail(("cannot read '%s' in the contract"):format(rest))
     end
     return variant

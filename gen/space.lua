@@ -1,16 +1,11 @@
--- The legal space as data: axes, constraints each with its reason, named sets. Everything that enumerates variants does
--- so through space.select. A variant is a plain table with one field per axis that applies to its op:
---
---   { arch = "c", op = "decode", head_dim = 128, gqa = 4, k = "turbo3", v = "turbo4", layout = "rows", tile = 128 }
---   { arch = "c", op = "append", head_dim = 128, side = "k", k = "turbo3", layout = "rows" }
+-- Enumerates the legal space that gen/axes.lua holds. Everything that needs variants gets them from space.select.
 
+local axes = require "axes"
 local archs = require "archs"
-local formats = require "formats"
-local transform = require "transform"
+local cover = require "cover"
+local suggest = require "suggest"
 
-local space = {}
-
-local MAX_HEAD_DIM, MAX_GQA = 512, 16 -- TQ_MAX_HEAD_DIM and TQ_MAX_GQA of tq_kernel.h
+local space = { axes = axes.list, constraints = axes.constraints, sets = axes.sets }
 
 local function by_name(list, name)
     for _, entry in ipairs(list) do
@@ -24,134 +19,23 @@ local function field(list, key)
     return values
 end
 
--- Layouts are asked for once per variant; a format's bytes do not change in between.
-local layouts = {}
-local function layout(format, head_dim)
-    local key = format .. " " .. head_dim
-    layouts[key] = layouts[key] or table.pack(formats.layout(format, head_dim))
-    return table.unpack(layouts[key], 1, 2)
-end
-
-local function is_decode(v) return v.op == "decode" end
-
--- In the order of enumeration: the candidates of one contract from one arch are adjacent, expected best first.
--- values: the default set, best first. range: integers beyond it that may be asked for. applies: which variants have
--- the axis. implementation: the tuner may choose it; all else is contract.
-space.axes = {
-    { name = "arch", option = "--arch", values = field(archs.list, "name"), implementation = true,
-      doc = "architectures" },
-    { name = "op", option = "--op", values = { "decode", "append", "dequantise" }, doc = "operations" },
-    { name = "head_dim", option = "--head-dim", values = { 64, 80, 128, 256 }, range = { 1, MAX_HEAD_DIM },
-      doc = "values per head vector" },
-    { name = "gqa", option = "--gqa", values = { 1, 3, 4, 8 }, range = { 1, MAX_GQA }, applies = is_decode,
-      doc = "query heads per KV head (decode)" },
-    { name = "side", values = { "k", "v" }, applies = function(v) return not is_decode(v) end,
-      doc = "exactly one of a K and a V format" },
-    { name = "k", option = "--k", values = field(formats.list, "name"),
-      applies = function(v) return v.side ~= "v" end, doc = "K formats" },
-    { name = "v", option = "--v", values = field(formats.list, "name"),
-      applies = function(v) return v.side ~= "k" end, doc = "V formats" },
-    { name = "layout", option = "--layout", values = { "rows" }, doc = "cache layouts" },
-    { name = "tile", option = "--tile", values = { 128, 64 }, implementation = true, applies = is_decode,
-      doc = "keys per softmax step (decode)" },
-}
-
--- Properties that follow from the axes and that a selection can be narrowed by: a variant stays if every value that
--- `of` finds in it was asked for.
-space.filters = {
-    { name = "kq_lanes", option = "--kq-lanes", doc = "lanes per K.q product; CPU archs have no choice",
-      of = function(v) return archs.get(v.arch).kq_lanes end },
-    { name = "block", option = "--block", doc = "values per stored scale: 32, or the rotation chunk",
-      of = function(v)
-          local blocks = {}
-          if v.k then blocks[1] = layout(v.k, v.head_dim).block end
-          if v.v then blocks[#blocks + 1] = layout(v.v, v.head_dim).block end
-          return blocks
-      end },
-}
-
--- A constraint judges the axes that it names; reason is the rule, and ok may return as its second value what precisely
--- breaks it.
-space.constraints = {
-    { reason = ("head_dim is 32, one unit of values, to %d"):format(MAX_HEAD_DIM), axes = { "head_dim" },
-      ok = function(v) return v.head_dim >= 32 and v.head_dim <= MAX_HEAD_DIM end },
-    { reason = "kernels decode 16 values at a time, so head_dim is a multiple of 16", axes = { "head_dim" },
-      ok = function(v) return v.head_dim % 16 == 0 end },
-    { reason = "head_dim is cut into chunks of 2^k * m values, m in 1, 3, 5, 7, which have exact rotations",
-      axes = { "head_dim" },
-      ok = function(v) return transform.chunks(v.head_dim) end },
-    { reason = ("one KV head is shared by 1 to %d query heads"):format(MAX_GQA), axes = { "gqa" },
-      ok = function(v) return v.gqa >= 1 and v.gqa <= MAX_GQA end },
-    { reason = "the K format has rows of this head_dim", axes = { "k", "head_dim" },
-      ok = function(v) return layout(v.k, v.head_dim) end },
-    { reason = "the V format has rows of this head_dim", axes = { "v", "head_dim" },
-      ok = function(v) return layout(v.v, v.head_dim) end },
-}
-
--- axes: values instead of the default ones. equal_pairs: decode takes V in the format of K. An option replaces what the
--- set says about its axis; --k together with --v replace equal_pairs.
-space.sets = {
-    { name = "cpu", doc = "all default values on every CPU arch", axes = { arch = {} } },
-    { name = "shipped", doc = "what is committed under generated/: head_dim 64 and 128, equal K and V formats",
-      axes = { arch = {}, head_dim = { 64, 128 } }, equal_pairs = true },
-    { name = "sample", doc = "for builds under sanitizers: one head_dim with every irregularity and the usual one",
-      axes = { arch = {}, head_dim = { 80, 128 }, gqa = { 3, 4 } }, equal_pairs = true },
-}
-for _, arch in ipairs(archs.list) do
-    if arch.kind == "cpu" then
-        for _, set in ipairs(space.sets) do table.insert(set.axes.arch, arch.name) end
-    end
-end
-
 -- ---- messages ------------------------------------------------------------------------------------------------------
 
 local function concerns(constraint, v)
     for _, axis in ipairs(constraint.axes) do
         if v[axis] == nil then return false end
     end
-    return true
+    return not constraint.when or constraint.when(v)
 end
 
 -- First constraint that the axes present in v break, with its reason.
 local function broken(v)
-    for _, constraint in ipairs(space.constraints) do
+    for _, constraint in ipairs(axes.constraints) do
         if concerns(constraint, v) then
             local ok, reason = constraint.ok(v)
             if not ok then return constraint, reason or constraint.reason end
         end
     end
-end
-
--- Levenshtein distance: single characters inserted, deleted or replaced.
-local function edit_distance(a, b)
-    local row = {}
-    for j = 0, #b do row[j] = j end
-    for i = 1, #a do
-        local diagonal = row[0]
-        row[0] = i
-        for j = 1, #b do
-            local replaced = diagonal + (a:byte(i) == b:byte(j) and 0 or 1)
-            diagonal = row[j]
-            row[j] = math.min(replaced, diagonal + 1, row[j - 1] + 1)
-        end
-    end
-    return row[#b]
-end
-
--- The values closest to `found` in a list, at most `limit`: numbers by distance, names by edit distance.
-local function closest(found, values, limit)
-    local distance, order = {}, {}
-    for i, value in ipairs(values) do
-        distance[i] = math.type(found) and math.abs(value - found) or edit_distance(tostring(found), tostring(value))
-        order[i] = i
-    end
-    table.sort(order, function(a, b)
-        if distance[a] ~= distance[b] then return distance[a] < distance[b] end
-        return a < b
-    end)
-    local near = {}
-    for i = 1, math.min(limit, #order) do near[i] = tostring(values[order[i]]) end
-    return near
 end
 
 -- Legal values of one axis nearest to v's, all else in v unchanged: next below and next above, or three names.
@@ -176,21 +60,20 @@ local function nearest(axis, v)
     for _, value in ipairs(axis.values) do
         if legal(value) then values[#values + 1] = value end
     end
-    return closest(found, values, 3)
-end
-
-local function either(values)
-    if #values < 2 then return values[1] or "none" end
-    return table.concat(values, ", ", 1, #values - 1) .. " or " .. values[#values]
+    return suggest.closest(found, values, 3)
 end
 
 local function refusal(constraint, reason, v)
-    local found, near = {}, {}
+    local found, near, of = {}, {}, {}
+    for _, axis in ipairs(axes.list) do -- values near v's may want another implementation
+        if not axis.implementation or axis.name == "arch" then of[axis.name] = v[axis.name] end
+    end
+    for _, name in ipairs(constraint.axes) do of[name] = v[name] end
     for i, name in ipairs(constraint.axes) do
-        local axis = by_name(space.axes, name)
+        local axis = by_name(axes.list, name)
         found[i] = ("%s %s"):format(axis.option, v[name])
-        local values = nearest(axis, v)
-        if #values > 0 then near[#near + 1] = axis.option .. " " .. either(values) end
+        local values = nearest(axis, of)
+        if #values > 0 then near[#near + 1] = axis.option .. " " .. suggest.either(values) end
     end
     return ("%s is illegal: %s; nearest legal: %s"):format(table.concat(found, " with "), reason,
         table.concat(near, ", "))
@@ -198,7 +81,7 @@ end
 
 local function unknown(option, value, values)
     local fault = math.type(value) and "illegal" or "unknown"
-    return ("%s %s is %s; nearest legal: %s"):format(option, value, fault, either(closest(value, values, 3)))
+    return ("%s %s is %s; nearest legal: %s"):format(option, value, fault, suggest.either(suggest.closest(value, values, 3)))
 end
 
 -- Is this value of an axis legal for itself? true, or nil and the message.
@@ -219,7 +102,7 @@ end
 
 -- Reads "64,128" for an axis or filter: values of the right type, without repetitions, in canonical order.
 local function parse_list(axis, text)
-    local numeric = axis.of or math.type(axis.values[1])
+    local numeric = axis.numeric or math.type(axis.values[1])
     local values, rank = {}, {}
     for item in (text .. ","):gmatch("([^,]*),") do
         local value = item
@@ -246,14 +129,12 @@ local function parse_list(axis, text)
     return values
 end
 
-function space.axis(name)
-    return by_name(space.axes, name)
-end
+space.axis = axes.get
 
 -- Every axis and filter that an option sets, in canonical order.
 function space.options()
     local options = {}
-    for _, list in ipairs { space.axes, space.filters } do
+    for _, list in ipairs { axes.list, axes.properties } do
         for _, axis in ipairs(list) do
             if axis.option then options[#options + 1] = axis end
         end
@@ -263,10 +144,14 @@ end
 
 -- From option texts by axis name, { head_dim = "64,128", set = "cpu" }, to what space.select takes; or nil, message.
 function space.filter(texts)
-    if texts.set and not by_name(space.sets, texts.set) then
-        return nil, unknown("--set", texts.set, field(space.sets, "name"))
+    local filter = {}
+    if texts.set then
+        filter.set = {}
+        for name in (texts.set .. ","):gmatch("([^,]*),") do
+            if not by_name(axes.sets, name) then return nil, unknown("--set", name, field(axes.sets, "name")) end
+            table.insert(filter.set, name)
+        end
     end
-    local filter = { set = texts.set }
     for _, axis in ipairs(space.options()) do
         if texts[axis.name] then
             local values, message = parse_list(axis, texts[axis.name])
@@ -280,7 +165,7 @@ end
 -- The arguments that give this filter again, in canonical form.
 function space.arguments(filter)
     local arguments = {}
-    if filter.set then arguments = { "--set", filter.set } end
+    if filter.set then arguments = { "--set", table.concat(filter.set, ",") } end
     for _, axis in ipairs(space.options()) do
         if filter[axis.name] then
             table.insert(arguments, axis.option)
@@ -292,20 +177,27 @@ end
 
 -- ---- enumeration ---------------------------------------------------------------------------------------------------
 
--- Calls visit with every combination of the chosen values; the table that it gets is reused.
-local function walk(chosen, visit)
+-- Calls visit with every combination of the values that values_of(axis, v) gives, where v has the axes before; the table
+-- that visit gets is reused. Where an axis has no values, only what is illegal already is visited.
+local function walk(values_of, visit)
     local v = {}
     local function descend(i)
-        local axis = space.axes[i]
+        local axis = axes.list[i]
         if not axis then return visit(v) end
         if axis.applies and not axis.applies(v) then return descend(i + 1) end
-        for _, value in ipairs(chosen[axis.name]) do
+        local values = values_of(axis, v)
+        if #values == 0 and broken(v) then visit(v) end
+        for _, value in ipairs(values) do
             v[axis.name] = value
             descend(i + 1)
         end
         v[axis.name] = nil
     end
     descend(1)
+end
+
+local function legal_values(axis, v)
+    return axis.legal and axis.legal(v) or axis.values
 end
 
 -- Was this very combination asked for, rather than met in a product?
@@ -318,17 +210,17 @@ end
 
 local function copy(v)
     local variant = {}
-    for _, axis in ipairs(space.axes) do variant[axis.name] = v[axis.name] end
+    for _, axis in ipairs(axes.list) do variant[axis.name] = v[axis.name] end
     return variant
 end
 
--- Narrows variants by one of space.filters; a value that none of them has is an error.
-local function narrow(variants, filter, wanted)
+-- Narrows variants by an axis or property that has `of`; a value that none of them has is an error.
+local function narrow(variants, property, wanted)
     local is_wanted, present, values, kept = {}, {}, {}, {}
     for _, value in ipairs(wanted) do is_wanted[value] = true end
     for _, v in ipairs(variants) do
         local keep = true
-        for _, value in ipairs(filter.of(v)) do
+        for _, value in ipairs(property.of(v)) do
             keep = keep and is_wanted[value]
             if not present[value] then
                 present[value] = true
@@ -339,35 +231,29 @@ local function narrow(variants, filter, wanted)
     end
     for _, value in ipairs(wanted) do
         if not present[value] then
-            return nil, ("%s %d is illegal: none of the selected variants has it; nearest legal: %s"):format(
-                filter.option, value, either(closest(value, values, 3)))
+            return nil, ("%s %s is illegal: none of the selected variants has it; nearest legal: %s"):format(
+                property.option, value, suggest.either(suggest.closest(value, values, 3)))
         end
     end
     return kept
 end
 
--- filter: { set = name, <axis or filter name> = list of values, ... }, all optional. Returns the ordered variants and
--- what was left out of the product as illegal, { { reason =, count = }, ... }; or nil and the message.
-function space.select(filter)
-    local set = filter.set and by_name(space.sets, filter.set) or { axes = {} }
-    local equal_pairs = set.equal_pairs and not (filter.k and filter.v)
-    local chosen = {}
-    for _, axis in ipairs(space.axes) do
-        for _, value in ipairs(filter[axis.name] or {}) do
-            local ok, message = check_value(axis, value)
-            if not ok then return nil, message end
-        end
-        chosen[axis.name] = filter[axis.name] or set.axes[axis.name] or axis.values
+-- A contract on an arch.
+local function contract_key(v)
+    local parts = { v.arch }
+    for _, axis in ipairs(axes.list) do
+        if not axis.implementation then parts[#parts + 1] = tostring(v[axis.name]) end
     end
+    return table.concat(parts, " ")
+end
 
-    local variants, left_out, failure = {}, {}, nil
-    walk(chosen, function(v)
-        local constraint, reason = broken(v)
-        if not constraint then
-            if not equal_pairs or not is_decode(v) or v.k == v.v then variants[#variants + 1] = copy(v) end
-            return
-        end
-        if asked_for(constraint, filter) then failure = failure or refusal(constraint, reason, v) end
+-- The product of the values that filter and set give, without what is illegal; counts that in left_out, by reason, unless
+-- another implementation of the contract is legal. Returns nil and the message if it was asked for.
+local function product(set, filter, left_out)
+    local equal_pairs = set.equal_pairs and not (filter.k and filter.v)
+    local variants, failure = {}, nil
+    local implemented, refused = {}, {}
+    local function leave_out(reason)
         local entry = left_out[reason]
         if not entry then
             entry = { reason = reason, count = 0 }
@@ -375,11 +261,104 @@ function space.select(filter)
             left_out[#left_out + 1] = entry
         end
         entry.count = entry.count + 1
+    end
+    walk(function(axis, v)
+        if filter[axis.name] then return axis.of and legal_values(axis, v) or filter[axis.name] end
+        return set.axes[axis.name] or axis.default and axis.default(v) or legal_values(axis, v)
+    end, function(v)
+        local constraint, reason = broken(v)
+        if not constraint then
+            if not equal_pairs or not (v.k and v.v) or v.k == v.v then
+                variants[#variants + 1] = copy(v)
+                if v.kernel then implemented[contract_key(v)] = true end
+            end
+        elseif constraint.of_implementation then
+            table.insert(refused, { key = contract_key(v), reason = reason })
+        else
+            if asked_for(constraint, filter) then failure = failure or refusal(constraint, reason, v) end
+            leave_out(reason)
+        end
     end)
     if failure then return nil, failure end
+    for _, entry in ipairs(refused) do
+        if not implemented[entry.key] then leave_out(entry.reason) end
+    end
+    return variants
+end
 
-    for _, property in ipairs(space.filters) do
-        if filter[property.name] and #variants > 0 then
+-- A covering set. First comes what decides which axes there are, and what most constraints name.
+local function covering(set, filter)
+    local ordered, placed = {}, {}
+    local function add(axis)
+        if placed[axis] then return end
+        placed[axis] = true
+        local own = filter[axis.name] or set.axes[axis.name]
+        ordered[#ordered + 1] = { name = axis.name, applies = axis.applies, all = own or axis.values,
+            values = function(v) return own or legal_values(axis, v) end }
+    end
+    for _, name in ipairs { "op", "arch" } do add(axes.get(name)) end
+    for _, axis in ipairs(axes.list) do
+        if axis.implementation then add(axis) end
+    end
+    for _, name in ipairs { "layout", "gqa", "side", "v", "k" } do add(axes.get(name)) end
+    for _, axis in ipairs(axes.list) do add(axis) end
+    local variants = cover.variants(ordered, set.cover, function(v) return not broken(v) end)
+    for i, v in ipairs(variants) do variants[i] = copy(v) end
+    return variants
+end
+
+-- Sorts variants as one product would have them, and drops repetitions.
+local function merge(variants)
+    local rank = {}
+    for _, axis in ipairs(axes.list) do
+        rank[axis.name] = {}
+        for i, value in ipairs(axis.values) do rank[axis.name][value] = axis.range and value or i end
+    end
+    local function place(axis, v)
+        local value = v[axis.name]
+        return value == nil and 0 or rank[axis.name][value] or value
+    end
+    local function before(a, b)
+        for _, axis in ipairs(axes.list) do
+            local x, y = place(axis, a), place(axis, b)
+            if x ~= y then return x < y end
+        end
+        return false
+    end
+    table.sort(variants, before)
+    local kept = {}
+    for _, v in ipairs(variants) do
+        if not kept[1] or before(kept[#kept], v) then kept[#kept + 1] = v end
+    end
+    return kept
+end
+
+-- filter: { set = names, <axis or property name> = list of values, ... }, all optional. Returns the ordered variants and
+-- what was left out of the product as illegal, { { reason =, count = }, ... }; or nil and the message.
+function space.select(filter)
+    for _, axis in ipairs(axes.list) do
+        for _, value in ipairs(filter[axis.name] or {}) do
+            local ok, message = check_value(axis, value)
+            if not ok then return nil, message end
+        end
+    end
+
+    local variants, left_out, merging = {}, {}, filter.set and #filter.set > 1
+    for _, name in ipairs(filter.set or { false }) do
+        local set = name and by_name(axes.sets, name) or { axes = {} }
+        local more, message
+        if set.cover then
+            more, merging = covering(set, filter), true
+        else
+            more, message = product(set, filter, left_out)
+        end
+        if not more then return nil, message end
+        table.move(more, 1, #more, #variants + 1, variants)
+    end
+    if merging then variants = merge(variants) end
+
+    for _, property in ipairs(space.options()) do
+        if property.of and filter[property.name] and #variants > 0 then
             local message
             variants, message = narrow(variants, property, filter[property.name])
             if not variants then return nil, message end
@@ -394,7 +373,7 @@ end
 
 -- Is a variant that was put together by hand (or parsed from a name) legal? true, or nil and the message.
 function space.check(variant)
-    for _, axis in ipairs(space.axes) do
+    for _, axis in ipairs(axes.list) do
         local value = variant[axis.name]
         local applies = not axis.applies or axis.applies(variant)
         if applies and value == nil then
@@ -414,19 +393,23 @@ end
 -- The rules that a variant had to satisfy.
 function space.rules(variant)
     local rules = {}
-    for _, constraint in ipairs(space.constraints) do
+    for _, constraint in ipairs(axes.constraints) do
         if concerns(constraint, variant) then rules[#rules + 1] = constraint.reason end
     end
     return rules
 end
 
--- Every implementation of a variant's contract, expected best first.
+-- Every implementation of a variant's contract that the same device may run, expected best first: of all CPU archs, or of
+-- its own GPU arch.
 function space.candidates(variant)
-    local chosen, list = {}, {}
-    for _, axis in ipairs(space.axes) do
-        chosen[axis.name] = axis.implementation and axis.values or { variant[axis.name] }
-    end
-    walk(chosen, function(v) list[#list + 1] = copy(v) end)
+    local list, own = {}, archs.get(variant.arch)
+    walk(function(axis, v)
+        if not axis.implementation then return { variant[axis.name] } end
+        if axis.name == "arch" and own.kind == "gpu" then return { own.name } end
+        return legal_values(axis, v)
+    end, function(v)
+        if archs.get(v.arch).kind == own.kind and not broken(v) then list[#list + 1] = copy(v) end
+    end)
     return list
 end
 

@@ -1,13 +1,10 @@
 /* attention.c: softmax attention in double precision on the packed cache, and the error a correct kernel may show.
  *
- * Kernels work in float32 (u = 2^-24 a rounding), except that codebook formats go through 16-bit integers: the
- * rotated q is rounded to a step chosen per head, and the products of softmax weight and stored scale are rounded to
- * 15 bits of the largest in their tile of at most 128 keys. Both steps grow where int32 sums would overflow otherwise.
  * Roundings are treated as independent and uniform, and their standard deviation is multiplied by LAMBDA (Higham and
- * Mary 2019), which replaces the worst case, a factor sqrt(terms) further out. With p the exact softmax weights and o
- * the exact output:
+ * Mary 2019), which replaces the worst case, a factor sqrt(terms) further out; where few terms make the worst case the
+ * smaller one, it is taken. With p the exact softmax weights and o the exact output:
  *
- *   logit j    D_j = LAMBDA scale |k_j| (q_step / sqrt(12) + 4 u |q|) + 16 u (1 + |logit_j| + |bias_j| + softcap)
+ *   logit j    D_j, by arithmetic, + 16 u (1 + |logit_j| + |bias_j| + softcap)
  *   softmax    e^max(D) sum_j p_j (e^D_j - 1) |v_ji - o_i|     rigorous for logits within D_j, as sum p_j (v_j - o) = 0
  *   weights    LAMBDA w_step sqrt(sum_j u_ji^2 / 12)           u_j: row j with each scale * step replaced by 1
  *              + sum p_j |v_ji| over the weights below half a step, which are lost and add up with one sign
@@ -15,6 +12,23 @@
  *
  * Rotated formats make these errors before the last rotation, which spreads them over the chunk: |v_ji| there means
  * |v_ji| + |v_j| / sqrt(chunk), and u_ji^2 means u_ji^2 + |u_j|^2 / chunk.
+ *
+ * Integers (CPU kernels): float32 (u = 2^-24 a rounding), except that codebook formats go through 16-bit integers: the
+ * rotated q is rounded to a step chosen per head, and the products of softmax weight and stored scale are rounded to
+ * 15 bits of the largest in their tile of at most 128 keys. Both steps grow where int32 sums would overflow otherwise.
+ *   D_j = LAMBDA scale |k_j| (q_step / sqrt(12) + 4 u |q|)
+ *
+ * Halves (GPU kernels): factors of products are in half precision (h = 2^-11 a rounding, a step of 2^-24 below 2^-14),
+ * sums in float32. Rounded are: rotated q; decoded values, up to DECODE_ROUNDINGS times (scale times step, times gain,
+ * times centroid); products, where there is no fused instruction; softmax weights, relative to the largest of the
+ * sequence, before and after they are multiplied by the scale of a value row. Or the integers above, with a step of q of
+ * 16 bits in two bytes.
+ *   D_j = scale (h (rounded(DECODE_ROUNDINGS, P_g) + rounded(2, q_i k_ji)) + integers + subnormals)
+ *         P_g: sum of q_i k_ji over the values of one size, which are rounded alike
+ *   softmax: rows of V do not know how K was rounded, so that the terms are independent, too, and D_j holds LAMBDA: the
+ *         root of the sum of their squares, if that is less
+ *   values and weights: h rounded(DECODE_ROUNDINGS + 2, p_j |v_ji|)
+ * with q and k as they meet, before the last rotation, and rounded(n, x) = min(LAMBDA sqrt(n / 3 sum x^2), n sum |x|).
  */
 #include "reference.h"
 
@@ -24,14 +38,20 @@
 
 #define LAMBDA        6.0
 #define UNIT_ROUNDOFF 0x1p-24
+#define HALF_ROUNDOFF 0x1p-11
+#define HALF_STEP     0x1p-24 /* of subnormals */
 #define TILE          128
 #define INTEGER_MAX   32767.0
+#define TWO_BYTES_MAX 32512.0 /* 127 * 256: 16 bits as a sum of bytes */
+
+enum { DECODE_ROUNDINGS = 2 }; /* one more where there are gains */
 
 /* Rows of one KV head, decoded. Rows in f16 meet no integers: their unit values and scales are 0. */
 typedef struct ref_rows {
-    double *x;     /* [n][head_dim] */
-    double *unit;  /* [n][head_dim] with every stored scale times step replaced by 1 */
-    double *scale; /* [n] largest stored scale times step */
+    double *x;      /* [n][head_dim] */
+    double *unit;   /* [n][head_dim] with every stored scale times step replaced by 1 */
+    double *stored; /* [n][head_dim] before the last rotation */
+    double *scale;  /* [n] largest stored scale times step */
 } ref_rows;
 
 typedef struct ref_head {
@@ -58,7 +78,7 @@ static const uint8_t *row_at(const tq_cache *cache, int s, int h, int slot) {
            (size_t)slot * cache->token_stride;
 }
 
-static void decode_unit(const tq_format_spec *format, const uint8_t *row, double *unit, double *scale) {
+static void decode_unit(const tq_format_spec *format, const uint8_t *row, double *unit, double *stored, double *scale) {
     tq_ref_codes codes;
     tq_ref_unpack(format, row, &codes);
     *scale = 0;
@@ -66,6 +86,7 @@ static void decode_unit(const tq_format_spec *format, const uint8_t *row, double
         double step = (double)format->steps[tq_ref_chunk_of(format, i) - format->chunks];
         *scale = fmax(*scale, fabs(codes.scale[i]) * step);
         unit[i] = tq_ref_level(format, &codes, i);
+        stored[i] = codes.scale[i] * step * unit[i];
     }
     for (int c = 0; format->rotated && c < format->n_chunks; c++)
         tq_ref_transform(&format->chunks[c], unit + format->chunks[c].first_value);
@@ -81,20 +102,63 @@ static void decode_rows(const tq_format_spec *format, tq_side side, const tq_cac
         tq_ref_decode_row(own, side, row, NULL, rows->x + at);
         rows->scale[j] = 0;
         memset(rows->unit + at, 0, (size_t)format->head_dim * sizeof(double));
+        memcpy(rows->stored + at, rows->x + at, (size_t)format->head_dim * sizeof(double));
         if (own->bits != 16)
-            decode_unit(own, row, rows->unit + at, &rows->scale[j]);
+            decode_unit(own, row, rows->unit + at, rows->stored + at, &rows->scale[j]);
     }
 }
 
-/* Step of the 16-bit q. */
-static double q_step(const tq_format_spec *format, const float *q) {
-    double y[TQ_MAX_HEAD_DIM], largest = 0, sum = 0;
-    tq_ref_rotate(format, TQ_SIDE_K, q, NULL, y);
-    for (int i = 0; i < format->head_dim; i++) {
+/* Step of the 16-bit q, y after rotation. */
+static double q_step(const tq_ref_shape *shape, const double *y) {
+    double largest = 0, sum = 0;
+    for (int i = 0; i < shape->k->head_dim; i++) {
         largest = fmax(largest, fabs(y[i]));
         sum += fabs(y[i]);
     }
-    return fmax(largest / INTEGER_MAX, sum / integer_sum(format));
+    if (shape->arithmetic == TQ_REF_HALVES)
+        return largest / TWO_BYTES_MAX;
+    return fmax(largest / INTEGER_MAX, sum / integer_sum(shape->k));
+}
+
+/* Largest likely sum of n roundings, to half a unit, of each of several terms. */
+static double rounded(int n, double sum, double sum_of_squares) {
+    return fmin(LAMBDA * sqrt(n / 3.0 * sum_of_squares), n * sum);
+}
+
+static int decode_roundings(const tq_format_spec *format) {
+    return format->bits == 16 ? 0 : DECODE_ROUNDINGS + (format->sub != 0);
+}
+
+/* Of the roundings of k in q . k: equal values are rounded alike, so that the products of each are one term. */
+static double decode_error(int n, int d, const double *q, const double *k) {
+    double values[TQ_MAX_HEAD_DIM], products[TQ_MAX_HEAD_DIM], sum = 0, squares = 0;
+    int n_values = 0;
+    for (int i = 0; n && i < d; i++) {
+        int at = 0;
+        while (at < n_values && values[at] != fabs(k[i]))
+            at++;
+        if (at == n_values) {
+            values[n_values] = fabs(k[i]);
+            products[n_values++] = 0;
+        }
+        products[at] += q[i] * k[i];
+    }
+    for (int i = 0; i < n_values; i++) {
+        sum += fabs(products[i]);
+        squares += products[i] * products[i];
+    }
+    return rounded(n, sum, squares);
+}
+
+/* Of q . k in half precision, q and k as they meet. */
+static double half_error(int roundings_of_k, int d, const double *q, const double *k) {
+    double sum = 0, squares = 0;
+    for (int i = 0; i < d; i++) {
+        sum += fabs(q[i] * k[i]);
+        squares += q[i] * k[i] * q[i] * k[i];
+    }
+    double subnormals = HALF_STEP / sqrt(12) * (norm(q, d) + norm(k, d) + sqrt(d));
+    return HALF_ROUNDOFF * (decode_error(roundings_of_k, d, q, k) + rounded(2, sum, squares)) + LAMBDA * subnormals;
 }
 
 /* The logit without a value; -INFINITY counts for nothing. */
@@ -102,13 +166,42 @@ static double sink_logit(const tq_decode_args *args, int query_head) {
     return args->sink_logits ? (double)args->sink_logits[query_head] : -INFINITY;
 }
 
+/* What is made of one query head before it meets K. */
+typedef struct ref_query {
+    double x[TQ_MAX_HEAD_DIM], rotated[TQ_MAX_HEAD_DIM];
+    double norm, step; /* of its integers; 0: none */
+} ref_query;
+
+static void prepare(const ref_head *head, const float *q, ref_query *query) {
+    const tq_format_spec *format = head->shape->k;
+    for (int i = 0; i < head->head_dim; i++)
+        query->x[i] = (double)q[i];
+    query->norm = norm(query->x, head->head_dim);
+    query->step = 0;
+    if (format->bits == 16)
+        return;
+    tq_ref_rotate(format, TQ_SIDE_K, q, NULL, query->rotated);
+    query->step = q_step(head->shape, query->rotated);
+}
+
+/* Of q . k_j. */
+static double product_error(const ref_head *head, const ref_query *query, int j) {
+    const int d = head->head_dim, is_f16 = head->k.scale[j] == 0;
+    const double *k = head->k.x + (size_t)j * (size_t)d, *stored = head->k.stored + (size_t)j * (size_t)d;
+    double rounding = (is_f16 ? 0 : query->step / sqrt(12)) + 4 * UNIT_ROUNDOFF * query->norm;
+    double error = LAMBDA * norm(k, d) * rounding;
+    if (head->shape->arithmetic == TQ_REF_HALVES)
+        error += is_f16 ? half_error(0, d, query->x, k)
+                        : half_error(decode_roundings(head->shape->k), d, query->rotated, stored);
+    return error;
+}
+
 /* Fills p with logits, then with softmax weights; returns the log of the denominator. */
 static double softmax(ref_head *head, const tq_decode_args *args, const float *q, int query_head) {
     int d = head->head_dim;
-    double q_norm = 0, step = head->shape->k->bits == 16 ? 0 : q_step(head->shape->k, q);
     double sink = sink_logit(args, query_head), largest = sink;
-    for (int i = 0; i < d; i++)
-        q_norm = hypot(q_norm, (double)q[i]);
+    ref_query query;
+    prepare(head, q, &query);
     for (int j = head->begin; j < head->n_kv; j++) {
         const double *k = head->k.x + (size_t)j * (size_t)d;
         double z = 0, bias = args->alibi ? (double)args->alibi[query_head] * (j - (head->n_kv - 1)) : 0;
@@ -117,9 +210,8 @@ static double softmax(ref_head *head, const tq_decode_args *args, const float *q
         z *= (double)args->scale;
         if (args->softcap > 0)
             z = (double)args->softcap * tanh(z / (double)args->softcap);
-        double rounding = (head->k.scale[j] > 0 ? step / sqrt(12) : 0) + 4 * UNIT_ROUNDOFF * q_norm;
         head->p[j] = z + bias;
-        head->logit_error[j] = LAMBDA * (double)args->scale * norm(k, d) * rounding +
+        head->logit_error[j] = (double)args->scale * product_error(head, &query, j) +
                                16 * UNIT_ROUNDOFF * (1 + fabs(z) + fabs(bias) + (double)args->softcap);
         largest = fmax(largest, head->p[j]);
     }
@@ -132,48 +224,77 @@ static double softmax(ref_head *head, const tq_decode_args *args, const float *q
     return lse;
 }
 
-/* Step of the 15-bit weights, in units of p times stored scale times format step. */
+/* Step of the softmax weights, in units of p times stored scale times format step. */
 static double weight_step(const ref_head *head) {
-    double largest = 0, sum = 0;
+    double largest = 0, largest_p = 0, sum = 0;
     for (int j = head->begin; j < head->n_kv; j++) {
         double weight = head->p[j] * head->v.scale[j];
+        largest_p = fmax(largest_p, head->p[j]);
         largest = fmax(largest, weight);
         sum += weight;
     }
+    if (head->shape->arithmetic == TQ_REF_HALVES)
+        return HALF_STEP * largest_p;
     return fmax(largest / INTEGER_MAX, fmin(sum, TILE * largest) / integer_sum(head->shape->v));
 }
 
-static void weigh(const ref_head *head, double p_sink, double sink_error, double *out, double *bound) {
+/* Is the weight of key j less than half a step? */
+static int is_lost(const ref_head *head, int j, double step) {
+    double scale = head->v.scale[j];
+    if (head->shape->arithmetic == TQ_REF_HALVES)
+        return head->p[j] * (scale > 0 ? fmin(scale, 1) : 1) < 0.5 * step;
+    return scale > 0 && head->p[j] * scale < 0.5 * step;
+}
+
+/* Sums over keys of what one value of the output depends on. */
+typedef struct ref_sums {
+    double logits, logit_squares; /* errors of the logits */
+    double lost, unit_squares;    /* weights lost, and the vectors that steps of weights multiply */
+    double size, size_squares;    /* p |v| */
+} ref_sums;
+
+static void add_key(const ref_head *head, int j, double step, const double *out, ref_sums *sums) {
     const tq_format_spec *format = head->shape->v;
+    const int d = head->head_dim, halves = head->shape->arithmetic == TQ_REF_HALVES;
+    const double *v = head->v.x + (size_t)j * (size_t)d, *unit = head->v.unit + (size_t)j * (size_t)d;
+    double p = head->p[j], grown = p * expm1(head->logit_error[j]);
+    double spread = format->rotated ? 1 / sqrt(format->chunks[0].size) : 0;
+    double v_spread = spread * norm(v, d), unit_spread = spread * norm(unit, d);
+    int lost = is_lost(head, j, step);
+    for (int i = 0; i < d; i++) {
+        double moved = grown * fabs(v[i] - out[i]), size = p * (fabs(v[i]) + v_spread);
+        sums[i].logits += moved;
+        sums[i].logit_squares += moved * moved;
+        sums[i].size += size;
+        sums[i].size_squares += size * size;
+        sums[i].lost += lost ? size : 0;
+        sums[i].unit_squares += unit[i] * unit[i] + unit_spread * unit_spread;
+        if (halves) /* weights are rounded before the scale is in them, too */
+            sums[i].unit_squares += v[i] * v[i] + v_spread * v_spread;
+    }
+}
+
+static void weigh(const ref_head *head, double p_sink, double sink_error, double *out, double *bound) {
     int d = head->head_dim, n = head->n_kv - head->begin;
     double step = weight_step(head), max_error = sink_error;
-    double spread = format->rotated ? 1 / sqrt(format->chunks[0].size) : 0;
+    ref_sums sums[TQ_MAX_HEAD_DIM] = {{0}};
     memset(out, 0, (size_t)d * sizeof(double));
     for (int j = head->begin; j < head->n_kv; j++) {
         for (int i = 0; i < d; i++)
             out[i] += head->p[j] * head->v.x[(size_t)j * (size_t)d + (size_t)i];
         max_error = fmax(max_error, head->logit_error[j]);
     }
-    double logits[TQ_MAX_HEAD_DIM], squares[TQ_MAX_HEAD_DIM] = {0}, lost[TQ_MAX_HEAD_DIM] = {0};
-    double sizes[TQ_MAX_HEAD_DIM] = {0};
-    for (int i = 0; i < d; i++)
-        logits[i] = p_sink * expm1(sink_error) * fabs(out[i]);
-    for (int j = head->begin; j < head->n_kv; j++) {
-        const double *v = head->v.x + (size_t)j * (size_t)d, *unit = head->v.unit + (size_t)j * (size_t)d;
-        double p = head->p[j], grown = p * expm1(head->logit_error[j]);
-        double v_spread = spread * norm(v, d), unit_spread = spread * norm(unit, d);
-        int is_lost = head->v.scale[j] > 0 && p * head->v.scale[j] < 0.5 * step;
-        for (int i = 0; i < d; i++) {
-            logits[i] += grown * fabs(v[i] - out[i]);
-            double size = p * (fabs(v[i]) + v_spread);
-            sizes[i] += size;
-            lost[i] += is_lost ? size : 0;
-            squares[i] += unit[i] * unit[i] + unit_spread * unit_spread;
-        }
-    }
+    for (int j = head->begin; j < head->n_kv; j++)
+        add_key(head, j, step, out, sums);
     for (int i = 0; i < d; i++) {
-        bound[i] = exp(max_error) * logits[i] + lost[i] + LAMBDA * step * sqrt(squares[i] / 12) +
-                   LAMBDA * UNIT_ROUNDOFF * sqrt(n + d) * sizes[i] + 0x1p-126;
+        double logits = sums[i].logits, halves = 0;
+        if (head->shape->arithmetic == TQ_REF_HALVES) {
+            logits = fmin(logits, sqrt(sums[i].logit_squares));
+            halves = HALF_ROUNDOFF * rounded(2 + decode_roundings(head->shape->v), sums[i].size, sums[i].size_squares);
+        }
+        logits += p_sink * expm1(sink_error) * fabs(out[i]);
+        bound[i] = exp(max_error) * logits + sums[i].lost + LAMBDA * step * sqrt(sums[i].unit_squares / 12) + halves +
+                   LAMBDA * UNIT_ROUNDOFF * sqrt(n + d) * sums[i].size + 0x1p-126;
     }
 }
 
@@ -189,6 +310,8 @@ static void attend(ref_head *head, const tq_decode_args *args, int s, int query_
         for (int j = head->begin; j < head->n_kv; j++)
             error = fmax(error, head->logit_error[j]);
         *lse = log_sum;
+        if (head->shape->arithmetic == TQ_REF_HALVES) /* the sum may be of rounded weights */
+            error += HALF_ROUNDOFF;
         *lse_bound = isinf(log_sum) ? 0 : error + 16 * UNIT_ROUNDOFF * (1 + fabs(log_sum));
     }
 }
@@ -199,14 +322,14 @@ int tq_ref_attention(const tq_ref_shape *shape, const tq_decode_args *args, doub
     for (int s = 0; s < args->batch; s++)
         n_max = args->n_kv[s] > n_max ? args->n_kv[s] : n_max;
     size_t values = (size_t)n_max * (size_t)d;
-    double *memory = malloc((4 * values + 4 * (size_t)n_max) * sizeof(double));
+    double *memory = malloc((6 * values + 4 * (size_t)n_max) * sizeof(double));
     if (!memory)
         return -1;
-    double *scales = memory + 4 * values;
+    double *scales = memory + 6 * values;
     ref_head head = {.shape = shape,
                      .head_dim = d,
-                     .k = {memory, memory + values, scales},
-                     .v = {memory + 2 * values, memory + 3 * values, scales + n_max},
+                     .k = {memory, memory + values, memory + 2 * values, scales},
+                     .v = {memory + 3 * values, memory + 4 * values, memory + 5 * values, scales + n_max},
                      .p = scales + 2 * n_max,
                      .logit_error = scales + 3 * n_max};
     for (int s = 0; s < args->batch; s++) {

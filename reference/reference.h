@@ -36,9 +36,16 @@ void tq_ref_decode_row(const tq_format_spec *format, tq_side side, const uint8_t
 void tq_ref_encode_row(const tq_format_spec *format, tq_side side, const float *x, const float *mean,
                        tq_scale_mode mode, uint8_t *row);
 
+/* How a kernel computes, which decides the error that it may show. */
+typedef enum tq_ref_arithmetic {
+    TQ_REF_INTEGERS, /* CPU: codebook formats through 16-bit integers, f16 in float32 */
+    TQ_REF_HALVES,   /* GPUs: factors and softmax weights in half precision, sums in float32 */
+} tq_ref_arithmetic;
+
 typedef struct tq_ref_shape {
     const tq_format_spec *k, *v;
     int n_kv_heads, gqa;
+    tq_ref_arithmetic arithmetic;
 } tq_ref_shape;
 
 /* Decode attention on the packed cache, and the largest error that a correct kernel may show.

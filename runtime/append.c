@@ -58,6 +58,8 @@ tq_status tq_append(const tq_plan *plan, const tq_append_args *args, const tq_la
     tq_status status = tq_check_append(plan, args, launch, &mode);
     if (status)
         return status;
+    if (tq_on_gpu(plan))
+        return tq_gpu_append(plan, args, launch, mode);
     share(plan, args->batch, args->n_tokens, launch, &begin, &end);
     if (begin == end)
         return TQ_OK;
@@ -88,12 +90,14 @@ tq_status tq_dequantise(const tq_plan *plan, const tq_dequantise_args *args, con
     tq_status status = tq_check_dequantise(plan, args, launch);
     if (status)
         return status;
+    if (tq_on_gpu(plan))
+        return tq_gpu_dequantise(plan, args, launch);
     share(plan, args->batch, args->n_tokens, launch, &begin, &end);
     if (begin == end)
         return TQ_OK;
     row r = row_at(plan, args->n_tokens, begin);
     for (int64_t i = begin; i < end; i++, step(&r, plan, args->n_tokens)) {
-        float *x = args->x + offset_of(&r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
+        float *x = (float *)args->x + offset_of(&r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
         const uint8_t *from = tq_cache_row(args->cache, r.sequence, r.kv_head, args->first_slot[r.sequence] + r.token);
         plan->variant->dequantise(from, mean_of(plan, args->mean, r.kv_head), signs_of(plan), x);
     }

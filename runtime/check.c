@@ -83,38 +83,105 @@ static tq_status check_strides(const char *call, const char *of, dimension *dims
     return TQ_OK;
 }
 
+/* Values that a caller passes by strides. */
+static tq_status check_values(const char *call, const char *what, const void *pointer, size_t align, dimension *dims,
+                              int n, int head_dim) {
+    size_t extent = (size_t)head_dim;
+    tq_status status = check_pointer(call, what, pointer, align);
+    return status ? status : check_strides(call, "args.", dims, n, align == 2 ? "halves" : "floats", &extent);
+}
+
 static tq_status check_floats(const char *call, const char *what, const float *pointer, dimension *dims, int n,
                               int head_dim) {
-    size_t extent = (size_t)head_dim;
-    tq_status status = check_pointer(call, what, pointer, sizeof(float));
-    return status ? status : check_strides(call, "args.", dims, n, "floats", &extent);
+    return check_values(call, what, pointer, sizeof(float), dims, n, head_dim);
+}
+
+/* ---- caches ----------------------------------------------------------------------------------------------------- */
+
+/* What lies in a cache. */
+typedef struct unit {
+    size_t bytes;
+    int keys;
+} unit;
+
+static unit row_of_bytes(int bytes) {
+    return (unit){(size_t)bytes, 1};
+}
+
+static unit unit_of(const tq_plan *plan, const tq_format_spec *format) {
+    const tqg_kernel *kernel = plan->variant->gpu;
+    int keys = kernel && strcmp(plan->variant->layout, "rows") != 0 ? kernel->keys_per_tile : 1;
+    return (unit){tq_unit_bytes(format, keys), keys};
+}
+
+static int units_in(unit unit, int slots) {
+    return slots / unit.keys + (slots % unit.keys != 0);
+}
+
+static tq_status check_pages(const char *call, const char *what, const tq_plan *plan, const tq_cache *cache,
+                             unit unit) {
+    int64_t slots = (int64_t)cache->pages_stride * cache->page_slots;
+    if (!tq_on_gpu(plan))
+        return tq_fail(TQ_ERR_UNSUPPORTED,
+                       "%s: %s.page_slots is %d; paged caches are for GPU devices, and this plan is for %s", call, what,
+                       cache->page_slots, plan->device->name);
+    if (cache->page_slots < 1 || (cache->page_slots & (cache->page_slots - 1)) || cache->page_slots % unit.keys)
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: %s.page_slots is %d; legal is a power of two and a multiple of %d", call,
+                       what, cache->page_slots, unit.keys);
+    if (!cache->pages || (uintptr_t)cache->pages % sizeof(int32_t))
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: %s.pages is at %p; legal is a multiple of %zu, and not NULL", call, what,
+                       (const void *)cache->pages, sizeof(int32_t));
+    if (cache->pages_stride < 1 || slots < cache->n_slots)
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: %s.pages_stride is %d; %d slots in pages of %d need at least %d entries",
+                       call, what, cache->pages_stride, cache->n_slots, cache->page_slots,
+                       (cache->n_slots - 1) / cache->page_slots + 1);
+    return TQ_OK;
 }
 
 /* For reading, seq_stride 0 lets all sequences share one cache. */
-static tq_status check_cache(const char *call, const char *what, const tq_cache *cache, int row_bytes, int batch,
-                             int n_kv_heads, int reading) {
+static tq_status check_cache(const char *call, const char *what, const tq_plan *plan, const tq_cache *cache, unit unit,
+                             int batch, int reading) {
     char name[64];
+    int n_kv_heads = plan->n_kv_heads;
     tq_status status = check_pointer(call, what, cache, sizeof(void *));
     if (status)
         return status;
     snprintf(name, sizeof name, "%s.data", what);
-    if ((status = check_pointer(call, name, cache->data, 2)))
+    if ((status = check_pointer(call, name, cache->data, tq_on_gpu(plan) ? 16 : 2)))
         return status;
     snprintf(name, sizeof name, "%s.n_slots", what);
     if ((status = check_range(call, name, cache->n_slots, 1, TQ_MAX_N_KV)))
         return status;
+    int paged = cache->page_slots || cache->pages;
+    if (paged && (status = check_pages(call, what, plan, cache, unit)))
+        return status;
 
     snprintf(name, sizeof name, "%s.", what);
-    dimension dims[] = {{"token_stride", cache->token_stride, cache->n_slots},
+    dimension dims[] = {{"token_stride", cache->token_stride, units_in(unit, cache->n_slots)},
                         {"head_stride", cache->head_stride, n_kv_heads},
                         {"seq_stride", cache->seq_stride, reading && cache->seq_stride == 0 ? 1 : batch}};
+    if (paged) {
+        dims[0].count = cache->page_slots / unit.keys;
+        /* How many pages there are is not known here: one more than one, if there may be several. */
+        dims[2] = (dimension){"page_stride", cache->page_stride, cache->pages_stride > 1 || batch > 1 ? 2 : 1};
+    }
+    size_t multiple = unit.keys > 1 ? 16 : 2;
     for (int i = 0; i < 3; i++)
-        if (dims[i].stride % 2)
-            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s%s is %zu; legal is an even number of bytes", call, name,
-                           dims[i].what, dims[i].stride);
-    size_t extent = (size_t)row_bytes;
+        if (dims[i].stride % multiple)
+            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s%s is %zu; legal is %s of bytes", call, name, dims[i].what,
+                           dims[i].stride, multiple == 2 ? "an even number" : "a multiple of 16");
+    /* Kernels multiply these by unit and page numbers in 32 x 32 bits. */
+    for (int i = 0; i < 3 && tq_on_gpu(plan); i++)
+        if (dims[i].stride > UINT32_MAX && (i == 0 || (paged && i == 2)))
+            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s%s is %zu; legal is at most %u", call, name, dims[i].what,
+                           dims[i].stride, UINT32_MAX);
+    size_t extent = unit.bytes;
     if ((status = check_strides(call, name, dims, 3, "bytes", &extent)))
         return status;
+    if (cache->bytes < extent && paged)
+        return tq_fail(TQ_ERR_ARGUMENT,
+                       "%s: %s.bytes is %zu; %d heads in pages of %d slots by these strides need at least %zu", call,
+                       what, cache->bytes, n_kv_heads, cache->page_slots, extent);
     if (cache->bytes < extent)
         return tq_fail(TQ_ERR_ARGUMENT,
                        "%s: %s.bytes is %zu; %d sequences, %d heads and %d slots by these strides need at least %zu",
@@ -137,9 +204,18 @@ static tq_status check_launch(const char *call, tq_op op, const tq_plan *plan, c
     return check_range(call, "launch.thread_index", launch->thread_index, 0, launch->thread_count - 1);
 }
 
+/* Sequences are the last dimension of a grid, which may be this large. */
+enum { MAX_GRID_Z = 65535 };
+
+static tq_status check_batch(const char *call, const tq_plan *plan, int batch) {
+    return check_range(call, "args.batch", batch, 1, tq_on_gpu(plan) ? MAX_GRID_Z : TQ_MAX_BATCH);
+}
+
 static tq_status check_mean(const char *call, const tq_plan *plan, const float *mean) {
     tq_status status = check_optional(call, "args.mean", mean, sizeof(float));
     int n = plan->n_kv_heads * plan->head_dim;
+    if (tq_on_gpu(plan))
+        return status;
     int bad = status || !mean ? n : tq_first_not_finite(mean, NULL, n);
     if (bad < n)
         return tq_fail(TQ_ERR_NOT_FINITE, "%s: args.mean of head %d, index %d is %g", call, bad / plan->head_dim,
@@ -147,37 +223,64 @@ static tq_status check_mean(const char *call, const tq_plan *plan, const float *
     return status;
 }
 
-/* What append and dequantise have in common. */
-static tq_status check_rows(const char *call, const tq_plan *plan, int batch, int n_tokens, const float *x,
-                            size_t seq_stride, size_t token_stride, size_t head_stride, const int32_t *first_slot,
-                            const tq_cache *cache, const float *mean, int reading) {
-    tq_status status = check_range(call, "args.batch", batch, 1, TQ_MAX_BATCH);
-    if (status)
-        return status;
-    if ((status = check_cache(call, "args.cache", cache, plan->format->row_bytes, batch, plan->n_kv_heads, reading)) ||
-        (status = check_range(call, "args.n_tokens", n_tokens, 0, cache->n_slots)) ||
-        (status = check_mean(call, plan, mean)) ||
-        (status = check_pointer(call, "args.first_slot", first_slot, sizeof(int32_t))))
-        return status;
-    dimension dims[] = {{"x_head_stride", head_stride, plan->n_kv_heads},
-                        {"x_token_stride", token_stride, n_tokens},
-                        {"x_seq_stride", seq_stride, batch}};
-    if ((status = check_floats(call, "args.x", x, dims, 3, plan->head_dim)))
-        return status;
-    for (int s = 0; s < batch; s++)
-        if (first_slot[s] < 0 || first_slot[s] > cache->n_slots - n_tokens)
+/* Contents of arrays: on other devices than the CPU nobody looks at them. */
+static tq_status check_first_slot(const char *call, const char *what, const tq_plan *plan, const int32_t *first_slot,
+                                  int batch, int n_tokens, int n_slots) {
+    tq_status status = check_pointer(call, "args.first_slot", first_slot, sizeof(int32_t));
+    for (int s = 0; !status && !tq_on_gpu(plan) && s < batch; s++)
+        if (first_slot[s] < 0 || first_slot[s] > n_slots - n_tokens)
             return tq_fail(TQ_ERR_ARGUMENT,
-                           "%s: args.first_slot[%d] is %d; legal is 0 to %d (args.cache.n_slots %d less n_tokens %d)",
-                           call, s, (int)first_slot[s], cache->n_slots - n_tokens, cache->n_slots, n_tokens);
-    return TQ_OK;
+                           "%s: args.first_slot[%d] is %d; legal is 0 to %d (%s.n_slots %d less n_tokens %d)", call, s,
+                           (int)first_slot[s], n_slots - n_tokens, what, n_slots, n_tokens);
+    return status;
+}
+
+/* What append and dequantise have in common. */
+typedef struct row_args {
+    int batch, n_tokens;
+    const void *x;
+    size_t value_bytes, seq_stride, token_stride, head_stride;
+    const int32_t *first_slot;
+    const tq_cache *cache;
+    const float *mean;
+    int reading;
+} row_args;
+
+static tq_status check_rows(const char *call, const tq_plan *plan, const row_args *args) {
+    static const char cache[] = "args.cache";
+    tq_status status = check_batch(call, plan, args->batch);
+    if (status ||
+        (status =
+             check_cache(call, cache, plan, args->cache, unit_of(plan, plan->format), args->batch, args->reading)) ||
+        (status = check_range(call, "args.n_tokens", args->n_tokens, 0, args->cache->n_slots)) ||
+        (status = check_mean(call, plan, args->mean)))
+        return status;
+    dimension dims[] = {{"x_head_stride", args->head_stride, plan->n_kv_heads},
+                        {"x_token_stride", args->token_stride, args->n_tokens},
+                        {"x_seq_stride", args->seq_stride, args->batch}};
+    if ((status = check_pointer(call, "args.first_slot", args->first_slot, sizeof(int32_t))) ||
+        (status = check_values(call, "args.x", args->x, args->value_bytes, dims, 3, plan->head_dim)))
+        return status;
+    return check_first_slot(call, cache, plan, args->first_slot, args->batch, args->n_tokens, args->cache->n_slots);
 }
 
 tq_status tq_check_append(const tq_plan *plan, const tq_append_args *args, const tq_launch *launch, int *mode) {
     static const char call[] = "tq_append";
     tq_status status = check_launch(call, TQ_OP_APPEND, plan, args, launch);
-    if (status ||
-        (status = check_rows(call, plan, args->batch, args->n_tokens, args->x, args->x_seq_stride, args->x_token_stride,
-                             args->x_head_stride, args->first_slot, args->cache, args->mean, 0)))
+    if (status)
+        return status;
+    const row_args rows = {.batch = args->batch,
+                           .n_tokens = args->n_tokens,
+                           .x = args->x,
+                           .value_bytes = sizeof(float),
+                           .seq_stride = args->x_seq_stride,
+                           .token_stride = args->x_token_stride,
+                           .head_stride = args->x_head_stride,
+                           .first_slot = args->first_slot,
+                           .cache = args->cache,
+                           .mean = args->mean};
+    if ((status = check_rows(call, plan, &rows)) ||
+        (status = check_optional(call, "args.status", args->status, sizeof(int32_t))))
         return status;
     return tq_resolve_mode(call, plan->format, args->mode, mode);
 }
@@ -185,40 +288,76 @@ tq_status tq_check_append(const tq_plan *plan, const tq_append_args *args, const
 tq_status tq_check_dequantise(const tq_plan *plan, const tq_dequantise_args *args, const tq_launch *launch) {
     static const char call[] = "tq_dequantise";
     tq_status status = check_launch(call, TQ_OP_DEQUANTISE, plan, args, launch);
-    if (status)
+    if (status || (status = check_range(call, "args.x_type", (int)args->x_type, TQ_F32, TQ_F16)))
         return status;
-    return check_rows(call, plan, args->batch, args->n_tokens, args->x, args->x_seq_stride, args->x_token_stride,
-                      args->x_head_stride, args->first_slot, args->cache, args->mean, 1);
+    if (args->x_type != TQ_F32 && !tq_on_gpu(plan))
+        return tq_fail(TQ_ERR_UNSUPPORTED, "%s: args.x_type is TQ_F16; device %s has TQ_F32", call, plan->device->name);
+    const row_args rows = {.batch = args->batch,
+                           .n_tokens = args->n_tokens,
+                           .x = args->x,
+                           .value_bytes = args->x_type == TQ_F16 ? 2 : sizeof(float),
+                           .seq_stride = args->x_seq_stride,
+                           .token_stride = args->x_token_stride,
+                           .head_stride = args->x_head_stride,
+                           .first_slot = args->first_slot,
+                           .cache = args->cache,
+                           .mean = args->mean,
+                           .reading = 1};
+    return check_rows(call, plan, &rows);
 }
 
-static tq_status check_options(const char *call, const tq_plan *plan, const tq_decode_args *args) {
+tq_status tq_check_repack(const tq_plan *plan, const tq_repack_args *args, const tq_launch *launch) {
+    static const char call[] = "tq_repack";
+    tq_status status = check_launch(call, TQ_OP_REPACK, plan, args, launch);
+    if (status || (status = check_batch(call, plan, args->batch)) ||
+        (status = check_cache(call, "args.rows", plan, args->rows, row_of_bytes(plan->format->row_bytes), args->batch,
+                              args->to_tiles)) ||
+        (status = check_cache(call, "args.tiles", plan, args->tiles, unit_of(plan, plan->format), args->batch,
+                              !args->to_tiles)))
+        return status;
+    int rows = args->rows->n_slots, tiles = args->tiles->n_slots;
+    if ((status = check_range(call, "args.n_tokens", args->n_tokens, 0, rows < tiles ? rows : tiles)) ||
+        (status = check_optional(call, "args.n_inexact", args->n_inexact, sizeof(int32_t))))
+        return status;
+    return check_pointer(call, "args.first_slot", args->first_slot, sizeof(int32_t));
+}
+
+/* ---- attention -------------------------------------------------------------------------------------------------- */
+
+/* What decode and prefill have in common. */
+static tq_status check_logits(const char *call, const tq_plan *plan, float scale, float softcap, int window,
+                              const float *alibi, const float *sink_logits, const float *lse) {
     int heads = plan->n_kv_heads * plan->gqa;
     tq_status status;
-    if (!(args->scale > 0) || !isfinite(args->scale))
-        return tq_fail(TQ_ERR_ARGUMENT, "%s: args.scale is %g; legal is a finite number > 0", call,
-                       (double)args->scale);
-    if (!(args->softcap >= 0) || !isfinite(args->softcap))
+    if (!(scale > 0) || !isfinite(scale))
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: args.scale is %g; legal is a finite number > 0", call, (double)scale);
+    if (!(softcap >= 0) || !isfinite(softcap))
         return tq_fail(TQ_ERR_ARGUMENT, "%s: args.softcap is %g; legal is 0 (none) or a finite number > 0", call,
-                       (double)args->softcap);
-    if (args->window < 0)
-        return tq_fail(TQ_ERR_ARGUMENT, "%s: args.window is %d; legal is 0 (none) or more", call, args->window);
-    if ((status = check_optional(call, "args.alibi", args->alibi, sizeof(float))) ||
-        (status = check_optional(call, "args.sink_logits", args->sink_logits, sizeof(float))) ||
-        (status = check_optional(call, "args.lse", args->lse, sizeof(float))))
+                       (double)softcap);
+    if (window < 0)
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: args.window is %d; legal is 0 (none) or more", call, window);
+    if ((status = check_optional(call, "args.alibi", alibi, sizeof(float))) ||
+        (status = check_optional(call, "args.sink_logits", sink_logits, sizeof(float))) ||
+        (status = check_optional(call, "args.lse", lse, sizeof(float))) || tq_on_gpu(plan))
         return status;
-    for (int h = 0; args->alibi && h < heads; h++)
-        if (!isfinite(args->alibi[h]))
-            return tq_fail(TQ_ERR_NOT_FINITE, "%s: args.alibi[%d] is %g", call, h, (double)args->alibi[h]);
-    for (int h = 0; args->sink_logits && h < heads; h++)
-        if (!(args->sink_logits[h] < INFINITY))
+    for (int h = 0; alibi && h < heads; h++)
+        if (!isfinite(alibi[h]))
+            return tq_fail(TQ_ERR_NOT_FINITE, "%s: args.alibi[%d] is %g", call, h, (double)alibi[h]);
+    for (int h = 0; sink_logits && h < heads; h++)
+        if (!(sink_logits[h] < INFINITY))
             return tq_fail(TQ_ERR_NOT_FINITE, "%s: args.sink_logits[%d] is %g; legal is a finite number or -INFINITY",
-                           call, h, (double)args->sink_logits[h]);
-    if ((status = check_range(call, "args.n_sink", args->n_sink, 0, TQ_MAX_N_KV)) || args->n_sink == 0)
-        return status;
+                           call, h, (double)sink_logits[h]);
+    return TQ_OK;
+}
+
+static tq_status check_sinks(const char *call, const tq_plan *plan, const tq_decode_args *args) {
     const tq_cache *const sinks[] = {args->sink_k, args->sink_v};
     static const char *const names[] = {"args.sink_k", "args.sink_v"};
+    tq_status status = check_range(call, "args.n_sink", args->n_sink, 0, TQ_MAX_N_KV);
+    if (status || args->n_sink == 0)
+        return status;
     for (int i = 0; i < 2; i++) {
-        if ((status = check_cache(call, names[i], sinks[i], 2 * plan->head_dim, args->batch, plan->n_kv_heads, 1)))
+        if ((status = check_cache(call, names[i], plan, sinks[i], row_of_bytes(2 * plan->head_dim), args->batch, 1)))
             return status;
         if (args->n_sink > sinks[i]->n_slots)
             return tq_fail(TQ_ERR_ARGUMENT, "%s: args.n_sink is %d; legal is 0 to %d (%s.n_slots)", call, args->n_sink,
@@ -243,7 +382,8 @@ tq_status tq_check_decode(const tq_plan *plan, const tq_decode_args *args, const
     static const char call[] = "tq_decode";
     tq_status status = check_launch(call, TQ_OP_DECODE, plan, args, launch);
     if (status || (status = tq_workspace_check(call, plan, launch)) ||
-        (status = check_range(call, "args.batch", args->batch, 1, plan->max_batch)))
+        (status = check_range(call, "args.batch", args->batch, 1, plan->max_batch)) ||
+        (status = check_batch(call, plan, args->batch)))
         return status;
     int heads = plan->n_kv_heads * plan->gqa, batch = args->batch;
     dimension q_dims[] = {{"q_head_stride", args->q_head_stride, heads}, {"q_seq_stride", args->q_seq_stride, batch}};
@@ -252,10 +392,12 @@ tq_status tq_check_decode(const tq_plan *plan, const tq_decode_args *args, const
     const tq_variant *variant = plan->variant;
     if ((status = check_floats(call, "args.q", args->q, q_dims, 2, plan->head_dim)) ||
         (status = check_floats(call, "args.out", args->out, out_dims, 2, plan->head_dim)) ||
-        (status = check_cache(call, "args.k", args->k, variant->k->row_bytes, batch, plan->n_kv_heads, 1)) ||
-        (status = check_cache(call, "args.v", args->v, variant->v->row_bytes, batch, plan->n_kv_heads, 1)) ||
+        (status = check_cache(call, "args.k", plan, args->k, unit_of(plan, variant->k), batch, 1)) ||
+        (status = check_cache(call, "args.v", plan, args->v, unit_of(plan, variant->v), batch, 1)) ||
         (status = check_pointer(call, "args.n_kv", args->n_kv, sizeof(int32_t))) ||
-        (status = check_options(call, plan, args)))
+        (status = check_logits(call, plan, args->scale, args->softcap, args->window, args->alibi, args->sink_logits,
+                               args->lse)) ||
+        (status = check_sinks(call, plan, args)) || tq_on_gpu(plan))
         return status;
 
     int most = plan->max_n_kv;
@@ -273,4 +415,29 @@ tq_status tq_check_decode(const tq_plan *plan, const tq_decode_args *args, const
             return tq_fail(TQ_ERR_ARGUMENT, "%s: args.n_kv[%d] is %d; legal is 0 to %d (%s)", call, s,
                            (int)args->n_kv[s], most, why);
     return check_query(call, plan, args);
+}
+
+tq_status tq_check_prefill(const tq_plan *plan, const tq_prefill_args *args, const tq_launch *launch) {
+    static const char call[] = "tq_prefill";
+    tq_status status = check_launch(call, TQ_OP_PREFILL, plan, args, launch);
+    if (status || (status = check_batch(call, plan, args->batch)) ||
+        (status = check_range(call, "args.max_query", args->max_query, 0, TQ_MAX_N_KV)))
+        return status;
+    int heads = plan->n_kv_heads * plan->gqa, batch = args->batch;
+    dimension q_dims[] = {{"q_head_stride", args->q_head_stride, heads},
+                          {"q_token_stride", args->q_token_stride, args->max_query},
+                          {"q_seq_stride", args->q_seq_stride, batch}};
+    dimension out_dims[] = {{"out_head_stride", args->out_head_stride, heads},
+                            {"out_token_stride", args->out_token_stride, args->max_query},
+                            {"out_seq_stride", args->out_seq_stride, batch}};
+    const tq_variant *variant = plan->variant;
+    if ((status = check_floats(call, "args.q", args->q, q_dims, 3, plan->head_dim)) ||
+        (status = check_floats(call, "args.out", args->out, out_dims, 3, plan->head_dim)) ||
+        (status = check_cache(call, "args.k", plan, args->k, unit_of(plan, variant->k), batch, 1)) ||
+        (status = check_cache(call, "args.v", plan, args->v, unit_of(plan, variant->v), batch, 1)) ||
+        (status = check_pointer(call, "args.n_kv", args->n_kv, sizeof(int32_t))) ||
+        (status = check_pointer(call, "args.n_query", args->n_query, sizeof(int32_t))))
+        return status;
+    return check_logits(call, plan, args->scale, args->softcap, args->window, args->alibi, args->sink_logits,
+                        args->lse);
 }

@@ -19,6 +19,10 @@ tq_status tq_check_pin(const tq_device *device, const char *pin) {
         return tq_fail(TQ_ERR_ARGUMENT,
                        "tq_plan_create: desc.pin is '%s', which is no variant of this build; tq_variant_at lists them",
                        pin);
+    if (registry->kind != device->kind)
+        return tq_fail(TQ_ERR_DEVICE, "tq_plan_create: desc.pin '%s' is for %s devices%s%s; device %s is of kind %s",
+                       pin, tq_kind_name(registry->kind), *registry->needs ? " with " : "", registry->needs,
+                       device->name, tq_kind_name(device->kind));
     if (!tq_device_has(device, registry->needs))
         return tq_fail(TQ_ERR_DEVICE, "tq_plan_create: desc.pin '%s' needs %s; device %s has %s", pin, registry->needs,
                        device->name, device->features);
@@ -165,7 +169,10 @@ static tq_status choose_measured(tq_plan *plan, double *times) {
     tq_status status = tq_measure(plan, times, &n_kv);
     if (status)
         return status;
-    snprintf(plan->why, sizeof plan->why, "measured now on one thread with n_kv %d", n_kv);
+    if (tq_on_gpu(plan))
+        snprintf(plan->why, sizeof plan->why, "measured now on %s with n_kv %d", plan->device->name, n_kv);
+    else
+        snprintf(plan->why, sizeof plan->why, "measured now on one thread with n_kv %d", n_kv);
     choose_fastest(plan, times);
     return TQ_OK;
 }
@@ -196,6 +203,5 @@ tq_status tq_choose(tq_plan *plan, const tq_plan_desc *desc) {
         times[i] = INFINITY;
     tq_status status = choose(plan, desc, times);
     free(times);
-    plan->variant = plan->candidates[0];
     return status;
 }

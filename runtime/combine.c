@@ -76,9 +76,9 @@ static void add_first_tokens(const tq_plan *plan, const tq_decode_args *args, in
             float *acc = acc_of(plan, into, g), dot = 0;
             for (int j = 0; j < d; j++)
                 dot += q[j] * k[j];
-            float score = tq_score_factor(args) * dot;
+            float score = tq_score_factor(args->scale, args->softcap) * dot;
             if (args->softcap > 0)
-                score = tq_score_cap(args) * tanhf(score);
+                score = tq_score_cap(args->softcap) * tanhf(score);
             if (args->alibi)
                 score += args->alibi[head] * tq_log2_e * (float)(slot - (n_kv - 1));
             float max = fmaxf(into->max[g], score);

@@ -1,15 +1,16 @@
-/* device_cpu.c: the CPU as a device: its model and the features that targets may need. */
+/* device_cpu.c: the CPU as a device: its model, the features that targets may need, and its memory. */
+#define _POSIX_C_SOURCE 200809L
 #include "internal.h"
 
-#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
-static tq_device cpu;
-
-static void add_feature(const char *name) {
-    size_t used = strlen(cpu.features);
-    snprintf(cpu.features + used, sizeof cpu.features - used, "%s%s", used ? " " : "", name);
+static void add_feature(tq_device *cpu, const char *name) {
+    size_t used = strlen(cpu->features);
+    snprintf(cpu->features + used, sizeof cpu->features - used, "%s%s", used ? " " : "", name);
 }
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -63,20 +64,20 @@ static unsigned saved_state(void) {
     return eax;
 }
 
-static void detect(void) {
+static void detect(tq_device *cpu) {
     unsigned state = saved_state();
     for (size_t i = 0; i < sizeof x86_features / sizeof *x86_features; i++) {
         unsigned r[4];
         if (__get_cpuid_count(x86_features[i].leaf, x86_features[i].subleaf, &r[EAX], &r[EBX], &r[ECX], &r[EDX]) &&
             (r[x86_features[i].reg] >> x86_features[i].bit & 1) &&
             (state & x86_features[i].state) == x86_features[i].state)
-            add_feature(x86_features[i].name);
+            add_feature(cpu, x86_features[i].name);
     }
     unsigned brand[12] = {0};
     for (unsigned i = 0; i < 3; i++)
         if (!__get_cpuid(0x80000002 + i, &brand[4 * i], &brand[4 * i + 1], &brand[4 * i + 2], &brand[4 * i + 3]))
             return;
-    memcpy(cpu.model, brand, sizeof brand);
+    memcpy(cpu->model, brand, sizeof brand);
 }
 
 #elif defined(__aarch64__) && defined(__linux__)
@@ -90,18 +91,20 @@ static const struct {
     {"sve", AT_HWCAP, 22}, {"sve2", AT_HWCAP2, 1}, {"i8mm", AT_HWCAP2, 13},
 };
 
-static void detect(void) {
+static void detect(tq_device *cpu) {
     for (size_t i = 0; i < sizeof arm_features / sizeof *arm_features; i++)
         if (getauxval(arm_features[i].type) >> arm_features[i].bit & 1)
-            add_feature(arm_features[i].name);
+            add_feature(cpu, arm_features[i].name);
 }
 
 #else
-static void detect(void) {}
+static void detect(tq_device *cpu) {
+    (void)cpu;
+}
 #endif
 
 /* Processors that do not name themselves: implementer and part number, or the kernel's own name for the model. */
-static void model_from_cpuinfo(void) {
+static void model_from_cpuinfo(tq_device *cpu) {
     char line[256];
     FILE *file = fopen("/proc/cpuinfo", "r");
     while (file && fgets(line, sizeof line, file)) {
@@ -109,8 +112,8 @@ static void model_from_cpuinfo(void) {
         int last = strncmp(line, "model name", 10) == 0 || strncmp(line, "CPU part", 8) == 0;
         if (!value || (!last && strncmp(line, "CPU implementer", 15) != 0))
             continue;
-        size_t used = strlen(cpu.model);
-        snprintf(cpu.model + used, sizeof cpu.model - used, "%.*s", (int)strcspn(value + 1, "\n"), value + 1);
+        size_t used = strlen(cpu->model);
+        snprintf(cpu->model + used, sizeof cpu->model - used, "%.*s", (int)strcspn(value + 1, "\n"), value + 1);
         if (last)
             break;
     }
@@ -118,65 +121,95 @@ static void model_from_cpuinfo(void) {
         fclose(file);
 }
 
-/* One space between words and none at the ends, so that a model can stand in a text file. */
-static void tidy(char *text) {
-    char *to = text;
-    for (char *from = text; *from; from++) {
-        int space = *from == ' ' || *from == '\t';
-        if (!space || (to > text && to[-1] != ' '))
-            *to++ = space ? ' ' : *from;
+/* ---- memory and time -------------------------------------------------------------------------------------------- */
+
+tq_status tq_host_alloc(const tq_device *device, size_t bytes, void **out) {
+    enum { ALIGN = 256, WORD = 16 };
+    size_t rounded = bytes + (WORD - 1); /* kernels may read the word that holds the last byte */
+    if (rounded < bytes || posix_memalign(out, ALIGN, rounded / WORD * WORD) != 0) {
+        *out = NULL;
+        return tq_fail(TQ_ERR_MEMORY, "%s: out of memory: %zu bytes", device->name, bytes);
     }
-    *to = '\0';
-    if (to > text && to[-1] == ' ')
-        to[-1] = '\0';
+    return TQ_OK;
 }
 
-static void init(void) {
-    strcpy(cpu.name, "cpu");
-    detect();
-    if (!cpu.model[0])
-        model_from_cpuinfo();
-    tidy(cpu.model);
-    if (!cpu.model[0])
-        strcpy(cpu.model, "unknown CPU");
+void tq_host_free(const tq_device *device, void *memory) {
+    (void)device;
+    free(memory);
 }
 
-int tq_device_count(void) {
+tq_status tq_host_copy(const tq_device *device, void *to, const void *from, size_t bytes) {
+    (void)device;
+    memcpy(to, from, bytes);
+    return TQ_OK;
+}
+
+tq_status tq_host_fill(const tq_device *device, void *memory, int value, size_t bytes, void *stream) {
+    (void)device;
+    (void)stream;
+    memset(memory, value, bytes);
+    return TQ_OK;
+}
+
+tq_status tq_host_synchronise(const tq_device *device, void *stream) {
+    (void)device;
+    (void)stream;
+    return TQ_OK;
+}
+
+double tq_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* A timer is the time at which it started. */
+static tq_status create_timer(const tq_device *device, void **timer) {
+    *timer = malloc(sizeof(double));
+    return *timer ? TQ_OK : tq_fail(TQ_ERR_MEMORY, "%s: out of memory for a timer", device->name);
+}
+
+static tq_status start_timer(const tq_device *device, void *timer, void *stream) {
+    (void)device;
+    (void)stream;
+    *(double *)timer = tq_now_ns();
+    return TQ_OK;
+}
+
+static tq_status stop_timer(const tq_device *device, void *timer, void *stream, double *ns) {
+    (void)device;
+    (void)stream;
+    *ns = tq_now_ns() - *(double *)timer;
+    return TQ_OK;
+}
+
+/* prepare and launch are for kernels that a device loads; plans on the CPU call theirs. */
+static const tq_device_ops ops = {.alloc = tq_host_alloc,
+                                  .free = tq_host_free,
+                                  .copy_in = tq_host_copy,
+                                  .copy_out = tq_host_copy,
+                                  .fill = tq_host_fill,
+                                  .synchronise = tq_host_synchronise,
+                                  .timer_create = create_timer,
+                                  .timer_destroy = tq_host_free,
+                                  .timer_start = start_timer,
+                                  .timer_stop = stop_timer};
+
+size_t tq_host_memory_bytes(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (size_t)pages * (size_t)size : 0;
+}
+
+int tq_cpu_devices(tq_device *out, int most) {
+    if (most < 1)
+        return 0;
+    *out = (tq_device){.name = "cpu", .kind = TQ_KIND_CPU, .warp = 1, .multiprocessors = 1, .ops = &ops};
+    out->memory_bytes = tq_host_memory_bytes();
+    detect(out);
+    if (!out->model[0])
+        model_from_cpuinfo(out);
+    tq_tidy(out->model);
+    if (!out->model[0])
+        strcpy(out->model, "unknown CPU");
     return 1;
-}
-
-const tq_device *tq_device_at(int index) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    if (index != 0)
-        return NULL;
-    pthread_once(&once, init);
-    return &cpu;
-}
-
-tq_status tq_device_find(const char *name, const tq_device **out) {
-    if (!name || !out)
-        return tq_fail(TQ_ERR_ARGUMENT, "tq_device_find: %s is NULL", name ? "out" : "name");
-    tq_list known = {""};
-    for (int i = 0; i < tq_device_count(); i++) {
-        const tq_device *device = tq_device_at(i);
-        if (strcmp(device->name, name) == 0) {
-            *out = device;
-            return TQ_OK;
-        }
-        tq_list_add(&known, device->name);
-    }
-    *out = NULL;
-    return tq_fail(TQ_ERR_DEVICE, "no device '%s'; this machine has: %s", name, known.text);
-}
-
-const char *tq_device_name(const tq_device *device) {
-    return device ? device->name : "";
-}
-
-const char *tq_device_model(const tq_device *device) {
-    return device ? device->model : "";
-}
-
-const char *tq_device_features(const tq_device *device) {
-    return device ? device->features : "";
 }

@@ -47,8 +47,8 @@ static void run_split(const tq_plan *plan, const tq_decode_args *args, void *wor
                          .v_stride = args->v->token_stride,
                          .begin = split_begin(cut, split),
                          .end = split_end(cut, split),
-                         .factor = tq_score_factor(args),
-                         .softcap = tq_score_cap(args),
+                         .factor = tq_score_factor(args->scale, args->softcap),
+                         .softcap = tq_score_cap(args->softcap),
                          .alibi = args->alibi ? alibi : NULL,
                          .query_position = args->n_kv[sequence] - 1};
     tq_partial partial = tq_workspace_partial(plan, workspace, sequence, kv_head, split);
@@ -59,6 +59,8 @@ tq_status tq_decode(const tq_plan *plan, const tq_decode_args *args, const tq_la
     tq_status status = tq_check_decode(plan, args, launch);
     if (status)
         return status;
+    if (tq_on_gpu(plan))
+        return tq_gpu_decode(plan, args, launch);
 
     int64_t total = 0;
     for (int s = 0; s < args->batch; s++) {

@@ -13,11 +13,20 @@ static tq_status check_range(const char *what, int found, int low, int high) {
     return tq_fail(TQ_ERR_ARGUMENT, "%s: desc.%s is %d; legal is %d to %d", call, what, found, low, high);
 }
 
-static tq_status check_numbers(const tq_plan_desc *desc) {
+static tq_status check_numbers(const tq_device *device, const tq_plan_desc *desc) {
+    int most_splits = device->kind == TQ_KIND_CPU ? TQ_MAX_SPLITS : TQ_MAX_GPU_SPLITS;
     tq_status status;
-    if ((unsigned)desc->op > TQ_OP_DEQUANTISE)
-        return tq_fail(TQ_ERR_ARGUMENT, "%s: desc.op is %d; legal are TQ_OP_DECODE, TQ_OP_APPEND, TQ_OP_DEQUANTISE",
+    if ((unsigned)desc->op > TQ_OP_PREFILL)
+        return tq_fail(TQ_ERR_ARGUMENT,
+                       "%s: desc.op is %d; legal are TQ_OP_DECODE, TQ_OP_APPEND, TQ_OP_DEQUANTISE, TQ_OP_REPACK, "
+                       "TQ_OP_PREFILL",
                        call, (int)desc->op);
+    if (desc->op > TQ_OP_DEQUANTISE && device->kind == TQ_KIND_CPU)
+        return tq_fail(TQ_ERR_UNSUPPORTED,
+                       "%s: desc.op is %s, which is for GPU devices; %s has decode, append, dequantise", call,
+                       tq_op_name(desc->op), device->name);
+    if (desc->op == TQ_OP_PREFILL && desc->effort == TQ_EFFORT_MEASURE)
+        return tq_fail(TQ_ERR_UNSUPPORTED, "%s: desc.effort is TQ_EFFORT_MEASURE, which prefill does not have", call);
     if ((unsigned)desc->effort > TQ_EFFORT_PINNED)
         return tq_fail(TQ_ERR_ARGUMENT,
                        "%s: desc.effort is %d; legal are TQ_EFFORT_DEFAULT, _MEASURE, _FILE_ONLY, _PINNED", call,
@@ -27,26 +36,36 @@ static tq_status check_numbers(const tq_plan_desc *desc) {
         (status = check_range("max_batch", desc->max_batch, 1, TQ_MAX_BATCH)) ||
         (status = check_range("max_n_kv", desc->max_n_kv, 1, TQ_MAX_N_KV)) ||
         (status = check_range("n_threads", desc->n_threads, 1, TQ_MAX_THREADS)) ||
-        (status = check_range("n_splits", desc->n_splits, 0, TQ_MAX_SPLITS)))
+        (status = check_range("n_splits", desc->n_splits, 0, most_splits)))
         return status;
-    if (desc->op == TQ_OP_DECODE)
+    if (tq_attends(desc->op))
         return check_range("gqa", desc->gqa, 1, TQ_MAX_GQA);
     return check_range("side", (int)desc->side, TQ_SIDE_K, TQ_SIDE_V);
 }
 
 static int touches(const tq_plan_desc *desc, tq_side side) {
-    return desc->op == TQ_OP_DECODE || desc->side == side;
+    return tq_attends(desc->op) || desc->side == side;
 }
 
-static tq_status check_layout(const char *layout) {
+/* What the device runs of a registry: all of its variants, or none. */
+static int n_runnable(const tq_device *device, const tq_registry *registry) {
+    return tq_device_runs_registry(device, registry) ? registry->n_variants : 0;
+}
+
+static tq_status check_layout(const tq_device *device, const char *layout) {
     tq_list layouts = {""};
-    for (int r = 0; r < tq_registry_count(); r++)
-        for (int i = 0; i < tq_registry_at(r)->n_variants; i++) {
-            const char *known = tq_registry_at(r)->variants[i]->layout;
+    for (int r = 0; r < tq_registry_count(); r++) {
+        const tq_registry *registry = tq_registry_at(r);
+        int n_here = n_runnable(device, registry);
+        for (int i = 0; i < n_here; i++) {
+            const char *known = registry->variants[i]->layout;
             if (strcmp(known, layout) == 0)
                 return TQ_OK;
             tq_list_add(&layouts, known);
         }
+    }
+    if (!layouts.text[0])
+        return TQ_OK; /* no kernels at all, which is said better later */
     return tq_fail(TQ_ERR_UNSUPPORTED, "%s: desc.layout is '%s'; this build has: %s", call, layout, layouts.text);
 }
 
@@ -63,12 +82,7 @@ static int matches_but_gqa(const tq_variant *v, const tq_plan_desc *desc, const 
 }
 
 static int matches(const tq_variant *v, const tq_plan_desc *desc, const char *layout) {
-    return matches_but_gqa(v, desc, layout) && (desc->op != TQ_OP_DECODE || v->gqa == desc->gqa);
-}
-
-/* How many of a registry's variants the device runs: all or none. */
-static int n_runnable(const tq_device *device, const tq_registry *registry) {
-    return tq_device_has(device, registry->needs) ? registry->n_variants : 0;
+    return matches_but_gqa(v, desc, layout) && (!tq_attends(desc->op) || v->gqa == desc->gqa);
 }
 
 /* In registry order. out may be NULL to count. */
@@ -89,28 +103,36 @@ static int find_candidates(const tq_device *device, const tq_plan_desc *desc, co
 }
 
 /* The command that makes what the build lacks, for the best target that the device runs. */
-static void write_command(const tq_device *device, const tq_plan_desc *desc, char *out, size_t size) {
-    const char *arch = "c", *op = tq_op_name(desc->op);
-    for (int r = tq_registry_count() - 1; r >= 0; r--)
-        if (tq_device_has(device, tq_registry_at(r)->needs))
+static void write_command(const tq_device *device, const tq_plan_desc *desc, const char *layout, char *out,
+                          size_t size) {
+    const char *arch = *device->arch ? device->arch : "c";
+    char layout_option[40] = "", op_option[24] = "";
+    for (int r = tq_registry_count() - 1; r >= 0 && !*device->arch; r--)
+        if (tq_device_runs_registry(device, tq_registry_at(r)))
             arch = tq_registry_at(r)->target;
-    if (desc->op == TQ_OP_DECODE)
-        snprintf(out, size, "gen/tqgen --arch %s --head-dim %d --k %s --v %s --gqa %d -o DIR", arch, desc->head_dim,
-                 desc->k_format, desc->v_format, desc->gqa);
-    else if (desc->side == TQ_SIDE_K)
-        snprintf(out, size, "gen/tqgen --arch %s --op %s --head-dim %d --k %s -o DIR", arch, op, desc->head_dim,
-                 desc->k_format);
+    if (strcmp(layout, "rows") != 0)
+        snprintf(layout_option, sizeof layout_option, " --layout %s", layout);
+    if (desc->op != TQ_OP_DECODE)
+        snprintf(op_option, sizeof op_option, " --op %s", tq_op_name(desc->op));
+    int n = snprintf(out, size, "gen/tqgen --arch %s%s --head-dim %d", arch, op_option, desc->head_dim);
+    if (n < 0 || (size_t)n >= size)
+        return;
+    out += n;
+    size -= (size_t)n;
+    if (tq_attends(desc->op))
+        snprintf(out, size, " --k %s --v %s --gqa %d%s -o DIR", desc->k_format, desc->v_format, desc->gqa,
+                 layout_option);
     else
-        snprintf(out, size, "gen/tqgen --arch %s --op %s --head-dim %d --v %s -o DIR", arch, op, desc->head_dim,
-                 desc->v_format);
+        snprintf(out, size, " --%s %s%s -o DIR", desc->side == TQ_SIDE_K ? "k" : "v",
+                 desc->side == TQ_SIDE_K ? desc->k_format : desc->v_format, layout_option);
 }
 
 /* Names the nearest that there is: the GQA ratios of this pair of formats, else the pairs at this head_dim. */
 static tq_status fail_no_candidate(const tq_device *device, const tq_plan_desc *desc, const char *layout) {
     tq_list gqas = {""}, pairs = {""};
     char command[280], word[100];
-    write_command(device, desc, command, sizeof command);
-    if (desc->op != TQ_OP_DECODE)
+    write_command(device, desc, layout, command, sizeof command);
+    if (!tq_attends(desc->op))
         return tq_fail(TQ_ERR_UNSUPPORTED,
                        "%s: this build has no %s kernel for this format that %s runs; make one with: %s", call,
                        tq_op_name(desc->op), device->name, command);
@@ -122,7 +144,7 @@ static tq_status fail_no_candidate(const tq_device *device, const tq_plan_desc *
             snprintf(word, sizeof word, "%d", v->gqa);
             if (matches_but_gqa(v, desc, layout))
                 tq_list_add(&gqas, word);
-            if (v->op == TQ_OP_DECODE && v->k->head_dim == desc->head_dim) {
+            if (v->op == (int)desc->op && v->k->head_dim == desc->head_dim && strcmp(v->layout, layout) == 0) {
                 snprintf(word, sizeof word, "%s/%s", v->k->name, v->v->name);
                 tq_list_add(&pairs, word);
             }
@@ -132,9 +154,13 @@ static tq_status fail_no_candidate(const tq_device *device, const tq_plan_desc *
         return tq_fail(TQ_ERR_UNSUPPORTED,
                        "%s: desc.gqa is %d; for head_dim %d and %s/%s this build has %s; make another with: %s", call,
                        desc->gqa, desc->head_dim, desc->k_format, desc->v_format, gqas.text, command);
+    if (!pairs.text[0])
+        return tq_fail(TQ_ERR_UNSUPPORTED,
+                       "%s: this build has no %s kernel for head_dim %d and layout %s that %s runs; make one with: %s",
+                       call, tq_op_name(desc->op), desc->head_dim, layout, device->name, command);
     return tq_fail(TQ_ERR_UNSUPPORTED,
                    "%s: formats are %s/%s; for head_dim %d this build has k/v %s; make another with: %s", call,
-                   desc->k_format, desc->v_format, desc->head_dim, pairs.text[0] ? pairs.text : "none", command);
+                   desc->k_format, desc->v_format, desc->head_dim, pairs.text, command);
 }
 
 static int is_known(const char *format) {
@@ -146,7 +172,8 @@ static int is_known(const char *format) {
 }
 
 /* The formats that the op touches. *out: the last of them; of append and dequantise, the only one. */
-static tq_status check_formats(const tq_device *device, const tq_plan_desc *desc, const tq_format_spec **out) {
+static tq_status check_formats(const tq_device *device, const tq_plan_desc *desc, const char *layout,
+                               const tq_format_spec **out) {
     const char *const names[] = {desc->k_format, desc->v_format};
     static const char *const arguments[] = {"desc.k_format", "desc.v_format"};
     for (int side = TQ_SIDE_K; side <= TQ_SIDE_V; side++) {
@@ -160,9 +187,9 @@ static tq_status check_formats(const tq_device *device, const tq_plan_desc *desc
             continue;
         char reason[512], command[280];
         snprintf(reason, sizeof reason, "%s", tq_error_message());
-        if (!is_known(names[side]) || (desc->op == TQ_OP_DECODE && (!names[TQ_SIDE_V] || !is_known(names[TQ_SIDE_V]))))
+        if (!is_known(names[side]) || (tq_attends(desc->op) && (!names[TQ_SIDE_V] || !is_known(names[TQ_SIDE_V]))))
             return tq_fail(status, "%s: %s", call, reason);
-        write_command(device, desc, command, sizeof command);
+        write_command(device, desc, layout, command, sizeof command);
         return tq_fail(status, "%s: %s; make another with: %s", call, reason, command);
     }
     return TQ_OK;
@@ -171,13 +198,58 @@ static tq_status check_formats(const tq_device *device, const tq_plan_desc *desc
 /* ---- plans ------------------------------------------------------------------------------------------------------ */
 
 /* Enough splits for two per thread, none shorter than is worth its overhead. */
-static void set_splits(tq_plan *plan, const tq_plan_desc *desc) {
-    int64_t pairs = (int64_t)desc->max_batch * desc->n_kv_heads;
-    int64_t wanted = desc->n_threads > 1 ? (2 * (int64_t)desc->n_threads + pairs - 1) / pairs : 1;
-    int64_t most = desc->max_n_kv / TQ_MIN_SPLIT_KEYS;
+static void set_cpu_splits(tq_plan *plan) {
+    int64_t pairs = (int64_t)plan->max_batch * plan->n_kv_heads;
+    int64_t wanted = plan->n_threads > 1 ? (2 * (int64_t)plan->n_threads + pairs - 1) / pairs : 1;
+    int64_t most = plan->max_n_kv / TQ_MIN_SPLIT_KEYS;
     most = most < 1 ? 1 : most > TQ_MAX_SPLITS ? TQ_MAX_SPLITS : most;
-    plan->n_splits = desc->n_splits ? desc->n_splits : (int)(wanted < most ? wanted : most);
-    plan->min_split_keys = desc->n_splits ? 1 : TQ_MIN_SPLIT_KEYS;
+    plan->n_splits = (int)(wanted < most ? wanted : most);
+    plan->min_split_keys = TQ_MIN_SPLIT_KEYS;
+}
+
+/* All blocks take about as long, so that a device is busy for whole waves of as many blocks as it takes at a time: the
+ * part of that time for which it is fully used. */
+static double busy_part(const tq_plan *plan, int n_splits) {
+    int64_t blocks = (int64_t)plan->max_batch * plan->n_kv_heads * n_splits;
+    int64_t at_a_time = (int64_t)plan->device->multiprocessors * plan->variant->gpu->blocks_per_sm;
+    int64_t waves = (blocks + at_a_time - 1) / at_a_time;
+    return (double)blocks / (double)(waves * at_a_time);
+}
+
+/* The fewest splits that use the device nearly as well as any number could, none shorter than is worth its overhead. */
+static void set_gpu_splits(tq_plan *plan) {
+    static const double nearly = 0.9;
+    int step = plan->variant->gpu->keys_per_step, least = (TQ_MIN_GPU_SPLIT_KEYS + step - 1) / step * step;
+    int most = plan->max_n_kv / least, n = 1;
+    most = most < 1 ? 1 : most > TQ_MAX_AUTO_GPU_SPLITS ? TQ_MAX_AUTO_GPU_SPLITS : most;
+    double best = 0;
+    for (int i = 1; i <= most; i++)
+        best = busy_part(plan, i) > best ? busy_part(plan, i) : best;
+    while (busy_part(plan, n) < nearly * best)
+        n++;
+    plan->n_splits = n;
+    plan->min_split_keys = least;
+}
+
+tq_status tq_plan_use(tq_plan *plan, const tq_variant *variant) {
+    plan->variant = variant;
+    if (tq_on_gpu(plan)) {
+        const tq_registry *registry;
+        tq_variant_find(variant->name, &registry);
+        tq_status status = plan->device->ops->prepare(plan->device, registry, variant, &plan->function);
+        if (status)
+            return status;
+    }
+    if (plan->op == TQ_OP_DECODE && tq_on_gpu(plan))
+        set_gpu_splits(plan);
+    else
+        set_cpu_splits(plan);
+    if (plan->splits_asked) {
+        plan->n_splits = plan->splits_asked;
+        plan->min_split_keys = 1;
+    }
+    tq_workspace_layout(plan);
+    return TQ_OK;
 }
 
 static tq_status check_desc(const tq_device *device, const tq_plan_desc *desc, const char *layout,
@@ -187,8 +259,8 @@ static tq_status check_desc(const tq_device *device, const tq_plan_desc *desc, c
         if (tq_registry_at(r)->abi != TQ_KERNEL_ABI)
             return tq_fail(TQ_ERR_UNSUPPORTED, "%s: registry '%s' has kernel ABI %d; this libtq has %d", call,
                            tq_registry_at(r)->name, tq_registry_at(r)->abi, TQ_KERNEL_ABI);
-    if ((status = check_numbers(desc)) || (status = check_formats(device, desc, format)) ||
-        (status = check_layout(layout)))
+    if ((status = check_numbers(device, desc)) || (status = check_formats(device, desc, layout, format)) ||
+        (status = check_layout(device, layout)))
         return status;
     return desc->effort == TQ_EFFORT_PINNED ? tq_check_pin(device, desc->pin) : TQ_OK;
 }
@@ -222,16 +294,16 @@ tq_status tq_plan_create(const tq_device *device, const tq_plan_desc *desc, tq_p
     plan->side = desc->side;
     plan->head_dim = desc->head_dim;
     plan->n_kv_heads = desc->n_kv_heads;
-    plan->gqa = desc->op == TQ_OP_DECODE ? desc->gqa : 0;
+    plan->gqa = tq_attends(desc->op) ? desc->gqa : 0;
     plan->max_batch = desc->max_batch;
     plan->max_n_kv = desc->max_n_kv;
-    set_splits(plan, desc);
+    plan->n_threads = desc->n_threads;
+    plan->splits_asked = desc->n_splits;
     plan->n_candidates = find_candidates(device, desc, layout, plan->candidates);
-    if ((status = tq_choose(plan, desc))) {
+    if ((status = tq_choose(plan, desc)) || (status = tq_plan_use(plan, plan->candidates[0]))) {
         free(plan);
         return status;
     }
-    tq_workspace_layout(plan);
     *out = plan;
     return TQ_OK;
 }

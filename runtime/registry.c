@@ -46,13 +46,25 @@ int tq_device_has(const tq_device *device, const char *needs) {
     return 1;
 }
 
+int tq_device_runs_registry(const tq_device *device, const tq_registry *registry) {
+    return device->kind == registry->kind && tq_device_has(device, registry->needs);
+}
+
 int tq_device_runs(const tq_device *device, const char *target) {
     if (!device || !target)
         return 0;
     for (int i = 0; i < tq_registry_count(); i++)
         if (strcmp(tq_registry_at(i)->target, target) == 0)
-            return tq_device_has(device, tq_registry_at(i)->needs);
+            return tq_device_runs_registry(device, tq_registry_at(i));
     return 0;
+}
+
+/* The first device that runs a registry's kernels; NULL if this machine has none. */
+static const tq_device *device_for(const tq_registry *registry) {
+    for (int i = 0; i < tq_device_count(); i++)
+        if (tq_device_runs_registry(tq_device_at(i), registry))
+            return tq_device_at(i);
+    return NULL;
 }
 
 /* ---- formats ---------------------------------------------------------------------------------------------------- */
@@ -157,6 +169,55 @@ tq_status tq_resolve_mode(const char *call, const tq_format_spec *format, tq_sca
     return TQ_OK;
 }
 
+/* ---- layouts ---------------------------------------------------------------------------------------------------- */
+
+size_t tq_unit_bytes(const tq_format_spec *format, int keys_per_unit) {
+    enum { CHUNK = 128, SCALE_BYTES = 2, GAIN_BITS = 4 };
+    if (keys_per_unit == 1)
+        return (size_t)format->row_bytes;
+    /* Of each chunk and key: codes, gain codes, one scale. */
+    size_t gains = format->sub ? (size_t)(CHUNK / format->sub) * GAIN_BITS / 8 : 0;
+    size_t per_key = (size_t)(CHUNK * format->bits / 8) + gains + SCALE_BYTES;
+    return (size_t)(format->head_dim / CHUNK) * (size_t)keys_per_unit * per_key;
+}
+
+static int has_format(const tq_format_spec *found, const tq_format_spec *wanted) {
+    return found && found->head_dim == wanted->head_dim && strcmp(found->name, wanted->name) == 0;
+}
+
+/* Layouts are known by the variants that work on them. */
+tq_status tq_layout_lookup(const char *layout, const tq_format_spec *format, int *keys_per_unit) {
+    tq_list known = {"rows"};
+    *keys_per_unit = 1;
+    if (strcmp(layout, "rows") == 0)
+        return TQ_OK;
+    for (int r = 0; r < tq_registry_count(); r++)
+        for (int i = 0; i < tq_registry_at(r)->n_variants; i++) {
+            const tq_variant *v = tq_registry_at(r)->variants[i];
+            if (!has_format(v->k, format) && !has_format(v->v, format))
+                continue;
+            if (v->gpu && strcmp(v->layout, layout) == 0) {
+                *keys_per_unit = v->gpu->keys_per_tile;
+                return TQ_OK;
+            }
+            tq_list_add(&known, v->layout);
+        }
+    return tq_fail(TQ_ERR_UNSUPPORTED, "layout is '%s'; for format '%s' at head_dim %d this build has: %s", layout,
+                   format->name, format->head_dim, known.text);
+}
+
+tq_status tq_layout_find(const char *layout, const char *format, int head_dim, tq_layout_info *out) {
+    const tq_format_spec *spec;
+    int keys_per_unit;
+    if (!layout || !format || !out)
+        return tq_fail(TQ_ERR_ARGUMENT, "tq_layout_find: %s is NULL", !layout ? "layout" : !format ? "format" : "out");
+    tq_status status = tq_format_lookup("format", format, head_dim, &spec);
+    if (status || (status = tq_layout_lookup(layout, spec, &keys_per_unit)))
+        return status;
+    *out = (tq_layout_info){layout, keys_per_unit, tq_unit_bytes(spec, keys_per_unit)};
+    return TQ_OK;
+}
+
 /* ---- variants --------------------------------------------------------------------------------------------------- */
 
 int tq_variant_count(void) {
@@ -174,7 +235,9 @@ tq_status tq_variant_at(int index, tq_variant_info *out) {
         return tq_fail(TQ_ERR_ARGUMENT, "tq_variant_at: index is %d; legal is 0 to %d", index, count - 1);
     while (index >= tq_registry_at(r)->n_variants)
         index -= tq_registry_at(r++)->n_variants;
-    const tq_variant *v = tq_registry_at(r)->variants[index];
+    const tq_registry *registry = tq_registry_at(r);
+    const tq_variant *v = registry->variants[index];
+    const tq_device *device = device_for(registry);
     *out = (tq_variant_info){.name = v->name,
                              .op = (tq_op)v->op,
                              .head_dim = (v->k ? v->k : v->v)->head_dim,
@@ -184,7 +247,9 @@ tq_status tq_variant_at(int index, tq_variant_info *out) {
                              .layout = v->layout,
                              .target = v->target,
                              .key = v->key,
-                             .runs_here = tq_device_has(tq_device_at(0), tq_registry_at(r)->needs)};
+                             .runs_here = device != NULL,
+                             .kind = tq_kind_name(registry->kind),
+                             .device = device ? device->name : NULL};
     return TQ_OK;
 }
 

@@ -20,7 +20,9 @@ static const char *const status_strings[] = {
 };
 
 static const char *const op_names[] = {
-    [TQ_OP_DECODE] = "decode", [TQ_OP_APPEND] = "append", [TQ_OP_DEQUANTISE] = "dequantise"};
+    [TQ_OP_DECODE] = "decode", [TQ_OP_APPEND] = "append",   [TQ_OP_DEQUANTISE] = "dequantise",
+    [TQ_OP_REPACK] = "repack", [TQ_OP_PREFILL] = "prefill",
+};
 
 static const char *const mode_names[] = {
     [TQ_SCALE_DEFAULT] = "default", [TQ_SCALE_NONE] = "none", [TQ_SCALE_NC] = "nc", [TQ_SCALE_SEARCHED] = "searched"};

@@ -3,10 +3,12 @@
 #ifndef TQ_KERNEL_H
 #define TQ_KERNEL_H
 
+#include "tq_gpu.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
-#define TQ_KERNEL_ABI 1
+#define TQ_KERNEL_ABI 2
 
 /* Bounds of what a kernel may assume; the generator refuses shapes beyond them. */
 enum {
@@ -124,7 +126,11 @@ typedef struct tq_variant {
     tq_decode_fn decode;
     tq_append_fn append;
     tq_dequantise_fn dequantise;
+    const tqg_kernel *gpu; /* GPU targets: instead of all the functions above */
 } tq_variant;
+
+/* What kind of device runs a registry's kernels. */
+typedef enum tq_device_kind { TQ_KIND_CPU = 0, TQ_KIND_SIMT, TQ_KIND_CUDA, TQ_KIND_HIP } tq_device_kind;
 
 /* What one generated directory offers: the kernels of one target. */
 typedef struct tq_registry {
@@ -132,6 +138,9 @@ typedef struct tq_registry {
     const char *name;
     const char *target; /* as --arch takes it; the target of all its variants */
     const char *needs;  /* space-separated device features that its code uses; "" if none */
+    tq_device_kind kind;
+    int n_modules; /* code objects of CUDA and HIP targets */
+    const tqg_module *modules;
     int n_formats, n_variants;
     const tq_format_spec *const *formats;
     const tq_variant *const *variants; /* each is a symbol of its own name; candidates of one contract are adjacent,

@@ -21,9 +21,22 @@ static uint64_t fnv1a(uint64_t hash, const void *data, size_t n) {
     return hash;
 }
 
+/* Device memory that the host does not read: counters and partials as tqg_decode_params states them. */
+static void lay_out_on_gpu(tq_plan *plan) {
+    size_t pairs = (size_t)plan->max_batch * (size_t)plan->n_kv_heads, gqa = (size_t)plan->gqa;
+    plan->counters_at = 0;
+    plan->partials_at = align_up(pairs * sizeof(tqg_u32));
+    plan->partial_bytes = gqa * (size_t)(plan->head_dim + 2) * sizeof(float);
+    plan->workspace_bytes = plan->partials_at + pairs * (size_t)plan->n_splits * plan->partial_bytes;
+}
+
 void tq_workspace_layout(tq_plan *plan) {
     if (plan->op != TQ_OP_DECODE)
         return;
+    if (tq_on_gpu(plan)) {
+        lay_out_on_gpu(plan);
+        return;
+    }
     size_t pairs = (size_t)plan->max_batch * (size_t)plan->n_kv_heads, gqa = (size_t)plan->gqa;
     size_t acc_values = (size_t)plan->variant->impl->v->acc_values;
     plan->counters_at = align_up(sizeof(header));
@@ -59,6 +72,11 @@ tq_status tq_workspace_init(const tq_plan *plan, void *workspace, size_t bytes) 
     tq_status status = check_memory("tq_workspace_init", plan, workspace, bytes);
     if (status)
         return status;
+    if (tq_on_gpu(plan)) {
+        const tq_device *device = plan->device;
+        status = device->ops->fill(device, workspace, 0, plan->partials_at, NULL);
+        return status ? status : device->ops->synchronise(device, NULL);
+    }
     memset(workspace, 0, plan->partials_at);
     *(header *)workspace = (header){magic, plan->fingerprint};
     return TQ_OK;
@@ -66,7 +84,7 @@ tq_status tq_workspace_init(const tq_plan *plan, void *workspace, size_t bytes) 
 
 tq_status tq_workspace_check(const char *call, const tq_plan *plan, const tq_launch *launch) {
     tq_status status = check_memory(call, plan, launch->workspace, launch->workspace_bytes);
-    if (status)
+    if (status || tq_on_gpu(plan))
         return status;
     const header *found = launch->workspace;
     if (found->magic != magic)

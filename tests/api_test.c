@@ -80,7 +80,7 @@ static void test_names(void **state) {
         assert_int_equal(tq_scale_mode_parse(tq_scale_mode_name((tq_scale_mode)i), &mode), TQ_OK);
         assert_int_equal(mode, i);
     }
-    for (int i = 0; i <= TQ_OP_DEQUANTISE; i++) {
+    for (int i = 0; i <= TQ_OP_PREFILL; i++) {
         assert_int_equal(tq_op_parse(tq_op_name((tq_op)i), &op), TQ_OK);
         assert_int_equal(op, i);
     }
@@ -89,7 +89,7 @@ static void test_names(void **state) {
     assert_refused(tq_scale_mode_parse("best", &mode), TQ_ERR_ARGUMENT, "searched");
     assert_refused(tq_scale_mode_parse(NULL, &mode), TQ_ERR_ARGUMENT, "NULL");
     assert_refused(tq_scale_mode_parse("nc", NULL), TQ_ERR_ARGUMENT, "out");
-    assert_refused(tq_op_parse("prefill", &op), TQ_ERR_ARGUMENT, "decode");
+    assert_refused(tq_op_parse("transpose", &op), TQ_ERR_ARGUMENT, "decode");
     assert_refused(tq_op_parse(NULL, &op), TQ_ERR_ARGUMENT, "NULL");
     assert_refused(tq_op_parse("decode", NULL), TQ_ERR_ARGUMENT, "out");
 }
@@ -101,8 +101,10 @@ static void test_variants(void **state) {
     for (int i = 0; i < count; i++) {
         assert_int_equal(tq_variant_at(i, &info), TQ_OK);
         assert_true(strncmp(info.name, "tq_", 3) == 0 && strstr(info.name, "__"));
-        assert_int_equal(info.gqa > 0, info.op == TQ_OP_DECODE);
-        assert_int_equal(info.k && info.v, info.op == TQ_OP_DECODE);
+        assert_int_equal(info.gqa > 0, tq_attends(info.op));
+        assert_int_equal(info.k && info.v, tq_attends(info.op));
+        assert_int_equal(info.runs_here, info.device != NULL);
+        assert_non_null(info.kind);
     }
     assert_refused(tq_variant_at(-1, &info), TQ_ERR_ARGUMENT, "index");
     assert_refused(tq_variant_at(count, &info), TQ_ERR_ARGUMENT, "index");

@@ -1,8 +1,9 @@
-/* append_test: every append variant that runs here: the bytes against the double-precision encoder, and the distortion
- * that theory gives. */
+/* append_test: every append variant that runs here, on GPU targets too: the bytes against the double-precision encoder,
+ * and the distortion that theory gives. */
 #include "support.h"
 
 enum { N_ROWS = 256, N_PIN = 10240 };
+enum { FIRST_SLOT = 3, PAGE_SLOTS = 64 }; /* on devices */
 
 typedef struct job {
     const tq_variant *variant;
@@ -12,13 +13,90 @@ typedef struct job {
     const char *mode_name;
 } job;
 
+static void wrong(const job *j, const char *what, int row, double found, double expected) {
+    fail_msg("%s, %s, row %d: %s is %.9g, expected %.9g", j->variant->name, j->mode_name, row, what, found, expected);
+}
+
+/* Tiles have one scale for all that is rotated together, rows one per block. */
+static int in_tiles(const job *j) {
+    return strcmp(j->variant->layout, "rows") != 0;
+}
+
 /* ---- running ---------------------------------------------------------------------------------------------------- */
+
+/* Slots that were there before: any bytes, without NaN. */
+static void soil(device_cache *c) {
+    uint8_t *image = malloc(c->data.bytes);
+    assert_non_null(image);
+    memset(image, 0x5a, c->data.bytes);
+    assert_int_equal(tq_device_copy_in(c->data.device, c->data.data, image, c->data.bytes), TQ_OK);
+    free(image);
+}
+
+/* All n slots, of one sequence and head. */
+static buffer read_slots(const job *j, const device_cache *c, int n) {
+    tq_cache rows;
+    buffer b = cache_new(&rows, 1, 1, n, j->format->row_bytes, 0);
+    device_cache_read(c, &rows, 1, 1);
+    return b;
+}
+
+/* The same on a device, in pages, behind slots that must stay. Rows that are not finite must stay as well. */
+static tq_status append_on_device(const job *j, const float *x, const float *mean, int n, buffer *rows) {
+    const tq_device *device = device_for(j->variant);
+    const size_t d = (size_t)j->format->head_dim, row_bytes = (size_t)j->format->row_bytes;
+    const int32_t first_slot = FIRST_SLOT, good = 0;
+    const int n_slots = n + FIRST_SLOT;
+    int32_t bad;
+    device_cache c = device_cache_new(device, j->variant, j->format, j->side, 1, 1, n_slots, PAGE_SLOTS, 0);
+    device_buffer in = device_copy(device, x, (size_t)n * d * sizeof *x, 4);
+    device_buffer centre = device_copy(device, mean, d * sizeof *mean, 4);
+    device_buffer first = device_copy(device, &first_slot, sizeof first_slot, 4);
+    device_buffer status = device_copy(device, &good, sizeof good, 4);
+    soil(&c);
+    buffer before = read_slots(j, &c, n_slots + EXTRA_SLOTS);
+    tq_plan *plan = plan_pinned(j->variant, j->side, 1, 1, n_slots, 0);
+    const tq_append_args args = {.batch = 1,
+                                 .n_tokens = n,
+                                 .x = (const float *)in.data,
+                                 .x_seq_stride = (size_t)n * d,
+                                 .x_token_stride = d,
+                                 .x_head_stride = d,
+                                 .first_slot = (const int32_t *)first.data,
+                                 .cache = &c.cache,
+                                 .mean = (const float *)centre.data,
+                                 .mode = j->mode,
+                                 .status = (int32_t *)status.data};
+    const tq_launch launch = {.thread_count = 1};
+    if (tq_append(plan, &args, &launch) != TQ_OK || tq_device_synchronise(device, NULL) != TQ_OK)
+        fail_msg("%s: %s", j->variant->name, tq_error_message());
+    device_read(&status, &bad);
+    buffer after = read_slots(j, &c, n_slots + EXTRA_SLOTS);
+    for (int t = 0; t < n_slots + EXTRA_SLOTS; t++) {
+        int i = t - FIRST_SLOT, stays = i < 0 || i >= n || tq_first_not_finite(x + i * (int)d, mean, (int)d) < (int)d;
+        if (stays && memcmp(before.data + (size_t)t * row_bytes, after.data + (size_t)t * row_bytes, row_bytes) != 0)
+            wrong(j, "number of slots changed that must stay", i, 1, 0);
+    }
+    *rows = buffer_new((size_t)n * row_bytes, 2);
+    memcpy(rows->data, after.data + FIRST_SLOT * row_bytes, rows->bytes);
+    tq_plan_destroy(plan);
+    buffer_free(&before);
+    buffer_free(&after);
+    device_buffer_free(&in);
+    device_buffer_free(&centre);
+    device_buffer_free(&first);
+    device_buffer_free(&status);
+    device_cache_free(&c);
+    return bad ? TQ_ERR_NOT_FINITE : TQ_OK;
+}
 
 /* Appends n rows of x to fresh exact memory, which the caller frees. */
 static tq_status append_rows(const job *j, const float *x, const float *mean, int n, buffer *rows) {
     tq_cache cache;
     const int32_t first_slot = 0;
     size_t d = (size_t)j->format->head_dim;
+    if (j->variant->gpu)
+        return append_on_device(j, x, mean, n, rows);
     *rows = cache_new(&cache, 1, 1, n, j->format->row_bytes, 0);
     tq_plan *plan = plan_pinned(j->variant, j->side, 1, 1, n, 0);
     tq_append_args args = {.batch = 1,
@@ -31,7 +109,7 @@ static tq_status append_rows(const job *j, const float *x, const float *mean, in
                            .cache = &cache,
                            .mean = mean,
                            .mode = j->mode};
-    tq_launch launch = {NULL, 0, 0, 1};
+    tq_launch launch = {NULL, 0, 0, 1, NULL};
     tq_status status = tq_append(plan, &args, &launch);
     assert_true(buffer_intact(rows));
     tq_plan_destroy(plan);
@@ -42,29 +120,36 @@ static const uint8_t *row_of(const job *j, const buffer *rows, int i) {
     return rows->data + (size_t)i * (size_t)j->format->row_bytes;
 }
 
-/* Calls f for every append variant that runs here and every scale mode of its format. */
-static void for_each_job(void (*f)(const job *j)) {
-    int count;
-    const tq_variant **variants = variants_here(TQ_OP_APPEND, &count);
-    for (int i = 0; i < count; i++) {
-        const tq_format_spec *own = variants[i]->k ? variants[i]->k : variants[i]->v;
-        job j = {variants[i], spec_of(own->name, own->head_dim), variants[i]->k ? TQ_SIDE_K : TQ_SIDE_V,
-                 TQ_SCALE_DEFAULT, "default"};
-        if (!j.format->modes[0])
+static void for_each_mode(const tq_variant *variant, void (*f)(const job *j)) {
+    const tq_format_spec *own = variant->k ? variant->k : variant->v;
+    job j = {variant, spec_of(own->name, own->head_dim), variant->k ? TQ_SIDE_K : TQ_SIDE_V, TQ_SCALE_DEFAULT,
+             "default"};
+    if (!j.format->modes[0])
+        f(&j);
+    for (int mode = TQ_SCALE_NONE; mode <= TQ_SCALE_SEARCHED; mode++) {
+        j.mode = (tq_scale_mode)mode;
+        j.mode_name = tq_scale_mode_name(j.mode);
+        if (tq_has_word(j.format->modes, j.mode_name))
             f(&j);
-        for (int mode = TQ_SCALE_NONE; mode <= TQ_SCALE_SEARCHED; mode++) {
-            j.mode = (tq_scale_mode)mode;
-            j.mode_name = tq_scale_mode_name(j.mode);
-            if (tq_has_word(j.format->modes, j.mode_name))
-                f(&j);
-        }
     }
-    assert_true(count > 0);
-    free(variants);
 }
 
-static void wrong(const job *j, const char *what, int row, double found, double expected) {
-    fail_msg("%s, %s, row %d: %s is %.9g, expected %.9g", j->variant->name, j->mode_name, row, what, found, expected);
+/* Calls f for every append variant that runs here and every scale mode of its format; of GPU targets some, if there are
+ * many. */
+static void for_each_job(void (*f)(const job *j)) {
+    int count, gpu_count;
+    const tq_variant **variants = variants_here(TQ_OP_APPEND, &count);
+    const tq_variant **gpu_variants = gpu_variants_here(TQ_OP_APPEND, &gpu_count);
+    int stride = test_stride(gpu_count, 200);
+    for (int i = 0; i < count; i++)
+        for_each_mode(variants[i], f);
+    for (int i = 0; i < gpu_count; i += stride) {
+        tq_simt_set_seed((unsigned)i);
+        for_each_mode(gpu_variants[i], f);
+    }
+    assert_true(count + gpu_count > 0);
+    free(variants);
+    free(gpu_variants);
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------ */
@@ -106,10 +191,11 @@ static void check_norm_row(const job *j, int row, const double *y, const tq_ref_
 
 /* Searched: the stored scale is the least-squares one for the stored indices. */
 static void check_searched_row(const job *j, int row, const double *y, const tq_ref_codes *codes) {
-    for (int first = 0; first < j->format->head_dim; first += j->format->block) {
+    int block = in_tiles(j) ? j->format->chunks[0].size : j->format->block;
+    for (int first = 0; first < j->format->head_dim; first += block) {
         double product = 0, square = 0,
                step = (double)j->format->steps[tq_ref_chunk_of(j->format, first) - j->format->chunks];
-        for (int i = first; i < first + j->format->block; i++) {
+        for (int i = first; i < first + block; i++) {
             double level = step * tq_ref_level(j->format, codes, i);
             product += y[i] * level;
             square += level * level;
@@ -249,13 +335,15 @@ static double expected_rel_mse(const job *j) {
     double d = lloyd_distortion(j->format->chunks[0].size, j->format->bits);
     if (j->format->sub)
         return gain[j->format->bits - 2];
+    if (j->mode == TQ_SCALE_SEARCHED && in_tiles(j))
+        return d; /* the best scale for the nearest indices: a little less */
     if (j->mode == TQ_SCALE_SEARCHED)
         return searched[j->format->bits - 2];
     return j->mode == TQ_SCALE_NC ? d * nc_over_none[j->format->bits - 2] : d;
 }
 
 static void check_distortion(const job *j) {
-    int d = j->format->head_dim, n = SANITIZED ? N_PIN / 10 : N_PIN;
+    int few = SANITIZED || j->variant->gpu, d = j->format->head_dim, n = few ? N_PIN / 10 : N_PIN;
     int is_searched = j->mode == TQ_SCALE_SEARCHED || j->format->sub;
     if (j->format->bits > 4 || (is_searched && d % 128 != 0)) /* those pins are known for chunks of 128 */
         return;
@@ -269,7 +357,7 @@ static void check_distortion(const job *j) {
     double expected = expected_rel_mse(j);
     assert_int_equal(found.n_not_finite, 0);
     /* A better search may come out lower, though not by much. */
-    double slack = SANITIZED ? 0.06 : 0.03, below = is_searched ? 2 * slack : slack;
+    double slack = few ? 0.06 : 0.03, below = is_searched ? 2 * slack : slack;
     if (!(found.rel_mse >= expected * (1 - below) && found.rel_mse <= expected * (1 + slack)))
         wrong(j, "relative MSE", n, found.rel_mse, expected);
     static const double slope_spread[] = {0.034, 0.024, 0.014}; /* from vector to vector, by bits */
@@ -355,7 +443,7 @@ static void test_idempotent(void **state) {
     for_each_job(check_idempotent);
 }
 
-/* NaN and Inf: an error, and not a byte stored of anything in the launch. */
+/* NaN and Inf: an error, and not a byte stored of anything in the launch; on devices, of that row. */
 static void check_not_finite(const job *j) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     int d = j->format->head_dim;
@@ -367,7 +455,7 @@ static void check_not_finite(const job *j) {
         x[2 * d + (i == 1 ? d - 1 : 0)] = bad[i];
         if (append_rows(j, x, NULL, 3, &rows) != TQ_ERR_NOT_FINITE)
             wrong(j, "status for an input that is not finite", i, TQ_OK, TQ_ERR_NOT_FINITE);
-        for (size_t b = 0; b < rows.bytes; b++)
+        for (size_t b = 0; !j->variant->gpu && b < rows.bytes; b++)
             assert_int_equal(rows.data[b], 0);
         buffer_free(&rows);
     }

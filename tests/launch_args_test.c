@@ -65,7 +65,7 @@ static void expect_untouched(const buffer *b) {
     do {                                                                                                               \
         tq_decode_args args = p->args;                                                                                 \
         tq_cache k = *args.k, v = *args.v, sink_k = *args.sink_k, sink_v = *args.sink_v;                               \
-        tq_launch launch = {workspace, workspace_bytes, 0, 1};                                                         \
+        tq_launch launch = {workspace, workspace_bytes, 0, 1, NULL};                                                   \
         args.k = &k;                                                                                                   \
         args.v = &v;                                                                                                   \
         args.sink_k = &sink_k;                                                                                         \
@@ -84,7 +84,7 @@ static const void *off_by(const void *pointer, int bytes) {
 
 static void test_decode_launch(void **state) {
     (void)state;
-    tq_launch launch = {workspace, workspace_bytes, 0, 1};
+    tq_launch launch = {workspace, workspace_bytes, 0, 1, NULL};
     assert_int_equal(tq_decode(plan, &p->args, &launch), TQ_OK); /* all that follows is wrong in one thing only */
     assert_refused(tq_decode(NULL, &p->args, &launch), TQ_ERR_ARGUMENT, "plan");
     assert_refused(tq_decode(plan, NULL, &launch), TQ_ERR_ARGUMENT, "args");
@@ -229,7 +229,7 @@ static void rows_begin(rows_call *c, const tq_variant *variant) {
                                          .x_seq_stride = N_TOKENS * HEADS * d,
                                          .x_token_stride = HEADS * d,
                                          .x_head_stride = d};
-    c->launch = (tq_launch){NULL, 0, 0, 1};
+    c->launch = (tq_launch){NULL, 0, 0, 1, NULL};
 }
 
 static void rows_end(rows_call *c) {
@@ -284,7 +284,7 @@ static void test_append(void **state) {
     ROWS_REFUSED(append, tq_append, append, rows, c.append.mode = (tq_scale_mode)99, TQ_ERR_ARGUMENT, "mode");
     ROWS_REFUSED(append, tq_append, append, rows, ((float *)c.x.data)[7] = INFINITY, TQ_ERR_NOT_FINITE, "args.x");
     ROWS_REFUSED(append, tq_append, append, rows, c.cache.seq_stride = 0, TQ_ERR_ARGUMENT, "seq_stride");
-    tq_launch launch = {NULL, 0, 0, 1};
+    tq_launch launch = {NULL, 0, 0, 1, NULL};
     assert_refused(tq_append(plan, &(tq_append_args){0}, &launch), TQ_ERR_ARGUMENT, "decode");
 }
 
@@ -304,7 +304,7 @@ static void test_append_mode(void **state) {
 static void test_dequantise(void **state) {
     (void)state;
     ROWS_REFUSED_ALL(dequantise, tq_dequantise, dequantise, x);
-    tq_launch launch = {NULL, 0, 0, 1};
+    tq_launch launch = {NULL, 0, 0, 1, NULL};
     assert_refused(tq_dequantise(plan, &(tq_dequantise_args){0}, &launch), TQ_ERR_ARGUMENT, "decode");
 }
 

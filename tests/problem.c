@@ -33,7 +33,7 @@ problem *problem_new(const problem_spec *spec) {
     problem *p = calloc(1, sizeof *p);
     assert_non_null(p);
     p->spec = *spec;
-    p->shape = (tq_ref_shape){spec->k, spec->v, spec->n_kv_heads, spec->gqa};
+    p->shape = (tq_ref_shape){spec->k, spec->v, spec->n_kv_heads, spec->gqa, spec->arithmetic};
     p->n_heads = (size_t)spec->batch * (size_t)heads;
     p->n_out = p->n_heads * (size_t)d;
     p->k_rows = cache_new(&p->k, spec->batch, spec->n_kv_heads, n_slots, spec->k->row_bytes, spec->interleaved);
@@ -110,7 +110,7 @@ typedef struct decode_call {
 
 static tq_status decode_share(void *argument, int index, int count) {
     const decode_call *c = argument;
-    tq_launch launch = {c->workspace, tq_plan_workspace_bytes(c->plan), index, count};
+    tq_launch launch = {c->workspace, tq_plan_workspace_bytes(c->plan), index, count, NULL};
     return tq_decode(c->plan, c->args, &launch);
 }
 

@@ -194,9 +194,11 @@ static void test_attention(void **state) {
     k[1] = 0x3c;  /* key 0: (1, 0, ...) */
     v[1] = 0x44;  /* value 0: (4, 0, ...) */
     v[33] = 0xc4; /* value 1: (-4, 0, ...) */
-    tq_cache kc = {k, sizeof k, 64, 64, 32, 2}, vc = {v, sizeof v, 64, 64, 32, 2};
+    tq_cache kc = {.data = k, .bytes = sizeof k, .seq_stride = 64, .head_stride = 64, .token_stride = 32, .n_slots = 2};
+    tq_cache vc = kc;
+    vc.data = v;
     int32_t n_kv = 2;
-    tq_ref_shape shape = {&half, &half, 1, 1};
+    tq_ref_shape shape = {&half, &half, 1, 1, TQ_REF_INTEGERS};
     tq_decode_args args = {
         .batch = 1, .q = q, .q_seq_stride = 16, .q_head_stride = 16, .k = &kc, .v = &vc, .n_kv = &n_kv, .scale = 1};
     double out[16], bound[16], lse, lse_bound;

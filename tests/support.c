@@ -123,26 +123,52 @@ static int by_name(const void *a, const void *b) {
     return strcmp((*(const tq_variant *const *)a)->name, (*(const tq_variant *const *)b)->name);
 }
 
-const tq_variant **variants_here(tq_op op, int *count) {
-    int n_all = tq_variant_count(), elsewhere = 0, n = 0;
+/* Of the CPU's kind, or of all others. */
+static const tq_variant **list_variants(tq_op op, int on_cpu, int *count, int *elsewhere) {
+    int n_all = tq_variant_count(), n = 0;
     const char *only = getenv("TQ_TEST_ONLY");
     const tq_variant **list = malloc((size_t)(n_all + 1) * sizeof *list);
     assert_non_null(list);
+    *elsewhere = 0;
     for (int i = 0; i < n_all; i++) {
         tq_variant_info info;
         assert_int_equal(tq_variant_at(i, &info), TQ_OK);
-        if (info.op != op || (only && !strstr(info.name, only)))
+        if (info.op != op || (strcmp(info.kind, "cpu") == 0) != on_cpu || (only && !strstr(info.name, only)))
             continue;
         if (info.runs_here)
             list[n++] = tq_variant_find(info.name, NULL);
         else
-            elsewhere++;
+            ++*elsewhere;
     }
     qsort(list, (size_t)n, sizeof *list, by_name);
-    printf("%s: %d variants run here, %d skipped because this CPU lacks what their target needs\n", tq_op_name(op), n,
-           elsewhere);
     *count = n;
     return list;
+}
+
+const tq_variant **variants_here(tq_op op, int *count) {
+    int elsewhere;
+    const tq_variant **list = list_variants(op, 1, count, &elsewhere);
+    printf("%s: %d variants run here, %d skipped because this CPU lacks what their target needs\n", tq_op_name(op),
+           *count, elsewhere);
+    return list;
+}
+
+const tq_variant **gpu_variants_here(tq_op op, int *count) {
+    int elsewhere;
+    const tq_variant **list = list_variants(op, 0, count, &elsewhere);
+    printf("%s: %d variants of GPU targets run here, %d skipped because this machine has no such GPU\n", tq_op_name(op),
+           *count, elsewhere);
+    return list;
+}
+
+const tq_device *device_for(const tq_variant *variant) {
+    const tq_registry *registry = NULL;
+    tq_variant_find(variant->name, &registry);
+    for (int i = 0; i < tq_device_count(); i++)
+        if (tq_device_runs_registry(tq_device_at(i), registry))
+            return tq_device_at(i);
+    fail_msg("%s: no device runs it", variant->name);
+    return NULL;
 }
 
 tq_plan *plan_pinned(const tq_variant *variant, tq_side side, int n_kv_heads, int batch, int max_n_kv, int n_splits) {
@@ -152,16 +178,17 @@ tq_plan *plan_pinned(const tq_variant *variant, tq_side side, int n_kv_heads, in
     desc.side = side;
     desc.head_dim = (variant->k ? variant->k : variant->v)->head_dim;
     desc.n_kv_heads = n_kv_heads;
-    desc.gqa = variant->op == TQ_OP_DECODE ? variant->gqa : 1;
+    desc.gqa = variant->gqa ? variant->gqa : 1;
     desc.k_format = k;
     desc.v_format = v;
+    desc.layout = variant->layout;
     desc.max_batch = batch;
     desc.max_n_kv = max_n_kv > 0 ? max_n_kv : 1;
     desc.n_splits = n_splits;
     desc.effort = TQ_EFFORT_PINNED;
     desc.pin = variant->name;
     tq_plan *plan = NULL;
-    if (tq_plan_create(NULL, &desc, &plan) != TQ_OK)
+    if (tq_plan_create(device_for(variant), &desc, &plan) != TQ_OK)
         fail_msg("%s: %s", variant->name, tq_error_message());
     assert_string_equal(tq_plan_variant(plan), variant->name);
     return plan;

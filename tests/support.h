@@ -74,13 +74,60 @@ buffer cache_new(tq_cache *cache, int batch, int n_kv_heads, int n_slots, int ro
 /* The spec of a format as the reference uses it: one pointer for all targets. */
 const tq_format_spec *spec_of(const char *name, int head_dim);
 
-/* The variants of an op that run here (with $TQ_TEST_ONLY in their names, if that is set), sorted so that
- * implementations of one contract are adjacent; prints how many do not run here. The caller frees the array. */
+/* The variants of an op that the CPU runs (with $TQ_TEST_ONLY in their names, if that is set), sorted so that
+ * implementations of one contract are adjacent; prints how many it does not run. The caller frees the array. */
 const tq_variant **variants_here(tq_op op, int *count);
 int same_contract(const tq_variant *a, const tq_variant *b);
 
-/* A pinned plan; fails the test if there is none. */
+/* A pinned plan on the first device that runs the variant; fails the test if there is none. */
 tq_plan *plan_pinned(const tq_variant *variant, tq_side side, int n_kv_heads, int batch, int max_n_kv, int n_splits);
+
+/* ---- devices ---------------------------------------------------------------------------------------------------- */
+
+/* Variants of GPU targets that a device of this machine runs, be it a SIMT device; sorted and chosen as above. The caller frees the
+ * array. */
+const tq_variant **gpu_variants_here(tq_op op, int *count);
+/* The first device that runs a variant. */
+const tq_device *device_for(const tq_variant *variant);
+/* Keys per unit of the layout that a variant works on. */
+int keys_per_unit(const tq_variant *variant);
+
+/* Memory of a device that begins `offset` bytes after an aligned address and is all ones (NaN) at first; guarded as
+ * buffers are. Up to the next multiple of 16 bytes it may be read, as kernels may. */
+typedef struct device_buffer {
+    const tq_device *device;
+    uint8_t *data;
+    void *memory;
+    size_t bytes, offset;
+} device_buffer;
+
+device_buffer device_new(const tq_device *device, size_t bytes, size_t offset);
+/* Of n bytes from host. */
+device_buffer device_copy(const tq_device *device, const void *host, size_t n, size_t offset);
+void device_read(const device_buffer *b, void *host);
+/* Frees and asserts that the canaries are whole. */
+void device_buffer_free(device_buffer *b);
+
+/* A copy of rows on a device, in the layout of a variant. More slots than there are rows follow; they, pages of nobody
+ * and the rest of a tile are all ones. Pages are in random order. */
+typedef struct device_cache {
+    tq_cache cache;
+    device_buffer data, pages;
+    const tq_format_spec *format;
+    tq_side side;
+    const char *layout;
+    int keys_per_unit;
+} device_cache;
+
+enum { EXTRA_SLOTS = 37 };
+
+/* page_slots 0: contiguous. rows NULL: empty, for n_slots tokens. */
+device_cache device_cache_new(const tq_device *device, const tq_variant *variant, const tq_format_spec *format,
+                              tq_side side, int batch, int n_kv_heads, int n_slots, int page_slots, int interleaved);
+void device_cache_fill(device_cache *c, const tq_cache *rows, int batch, int n_kv_heads);
+/* The other way round: slots 0 .. rows->n_slots-1, from tiles by tq_ref_pack. */
+void device_cache_read(const device_cache *c, tq_cache *rows, int batch, int n_kv_heads);
+void device_cache_free(device_cache *c);
 
 /* ---- threads ---------------------------------------------------------------------------------------------------- */
 
@@ -103,6 +150,7 @@ typedef struct problem_spec {
     float softcap;
     int window, alibi, sink_logits, n_sink; /* alibi and sink_logits: use them or not */
     int first_row;                          /* of the bank */
+    tq_ref_arithmetic arithmetic;           /* of the kernels that are judged */
 } problem_spec;
 
 typedef struct problem {
@@ -122,6 +170,8 @@ void problem_solve(problem *p);
 /* Runs a plan of this shape, or a variant with a plan made for it, into p->out and p->lse. */
 void problem_launch(problem *p, const tq_plan *plan, int n_threads);
 void problem_run(problem *p, const tq_variant *variant, int n_splits, int n_threads);
+/* The same on the device of a plan, with its caches in the plan's layout, contiguous (page_slots 0) or paged. */
+void problem_launch_on_device(problem *p, const tq_plan *plan, int page_slots);
 /* Judges p->out and p->lse; 1 if all is within bounds. Prints what is not. */
 int problem_judge(const problem *p, const char *what, tq_ref_verdict *total);
 

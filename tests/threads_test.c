@@ -50,7 +50,7 @@ typedef struct append_call {
 
 static tq_status append_share(void *argument, int index, int count) {
     const append_call *c = argument;
-    tq_launch launch = {NULL, 0, index, count};
+    tq_launch launch = {NULL, 0, index, count, NULL};
     return tq_append(c->plan, c->args, &launch);
 }
 
@@ -61,7 +61,7 @@ typedef struct dequantise_call {
 
 static tq_status dequantise_share(void *argument, int index, int count) {
     const dequantise_call *c = argument;
-    tq_launch launch = {NULL, 0, index, count};
+    tq_launch launch = {NULL, 0, index, count, NULL};
     return tq_dequantise(c->plan, c->args, &launch);
 }
 

@@ -63,6 +63,18 @@ static contract parse_operand(const char *which, const char *text, contract base
     cli_fail("%s %s: expected a pair of formats such as turbo3/turbo3, or a variant name of this build", which, text);
 }
 
+static const tq_device *device_of(const char *name, const char *pin) {
+    const tq_device *device;
+    tq_variant_info variant;
+    for (int i = 0; !name && pin && i < tq_variant_count(); i++) {
+        cli_check(tq_variant_at(i, &variant));
+        if (strcmp(variant.name, pin) == 0)
+            name = variant.device;
+    }
+    cli_check(tq_device_find(name ? name : "cpu", &device));
+    return device;
+}
+
 /* B/A above 1 means that A takes less time. */
 static char *verdict_of(interval i, double ratio) {
     bool none = (i.low <= 1 && i.high >= 1) || (i.low >= 0.99 && i.high <= 1.01);
@@ -74,8 +86,8 @@ static char *verdict_of(interval i, double ratio) {
 
 int command_ab(int argc, char **argv) {
     contract base = {.head_dim = 128, .gqa = 4, .layout = "rows"};
-    const char *device_name = "cpu", *op = "decode", *operands[2], *pin[2];
-    int n_kv = 16384, n_kv_heads = 8, threads = 1, samples = 0, seed = 1;
+    const char *device_name = NULL, *op = "decode", *operands[2], *pin[2];
+    int n_kv = 0, n_kv_heads = 0, threads = 1, samples = 0, seed = 1;
     double budget = 3;
     bool json = false;
     const cli_option options[] = {
@@ -83,9 +95,9 @@ int command_ab(int argc, char **argv) {
         {"head-dim", "N", CLI_INT, &base.head_dim, 1, 1 << 16, "of format pairs (128)"},
         {"gqa", "N", CLI_INT, &base.gqa, 1, 1 << 16, "of format pairs (4)"},
         {"layout", "NAME", CLI_TEXT, &base.layout, 0, 0, "of format pairs (rows)"},
-        {"device", "NAME", CLI_TEXT, &device_name, 0, 0, "device (cpu)"},
-        {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV, "keys (16384)"},
-        {"kv-heads", "N", CLI_INT, &n_kv_heads, 1, HARNESS_MAX_KV_HEADS, "KV heads (8)"},
+        {"device", "NAME", CLI_TEXT, &device_name, 0, 0, "device (the one that runs A, or cpu)"},
+        {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV, CONTRACT_N_KV_HELP},
+        {"kv-heads", "N", CLI_INT, &n_kv_heads, 1, HARNESS_MAX_KV_HEADS, CONTRACT_KV_HEADS_HELP},
         {"threads", "N", CLI_INT, &threads, 1, POOL_MAX_THREADS, "threads that launch (1)"},
         {"samples", "N", CLI_INT, &samples, 6, 1000, "repetitions (as many as the budget allows, 15 to 301)"},
         {"budget", "SECONDS", CLI_REAL, &budget, 0.001, 1e6, "unless --samples is given (3)"},
@@ -108,8 +120,8 @@ int command_ab(int argc, char **argv) {
         cli_fail("A and B do not do the same work: head_dim %d and %d, gqa %d and %d, %s and %s", a.head_dim,
                  b.head_dim, a.gqa, b.gqa, tq_op_name(a.op), tq_op_name(b.op));
     }
-    const tq_device *device;
-    cli_check(tq_device_find(device_name, &device));
+    const tq_device *device = device_of(device_name, pin[0]);
+    contract_sizes(device, &n_kv, &n_kv_heads);
     pool *p = pool_create(threads);
     harness *h = harness_create(&(harness_options){device, p, n_kv, n_kv_heads, (uint64_t)seed, 0, NULL});
     harness_add(h, &a, pin[0]);

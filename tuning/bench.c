@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "harness.h"
 #include "machine.h"
+#include "memory.h"
 #include "plot.h"
 #include "table.h"
 
@@ -103,6 +104,7 @@ static void bench_shape(bench *b, const contract *contracts, int n) {
     contract f16 = contracts[0];
     f16.k = f16.k ? "f16" : NULL;
     f16.v = f16.v ? "f16" : NULL;
+    f16.layout = "rows";
     int yardstick = n;
     for (int i = 0; i < n; i++) {
         harness_add(h, &contracts[i], NULL);
@@ -150,7 +152,9 @@ static void print_rows(const bench *b, table_style style) {
     const table t = {columns, CLI_COUNT(columns), b->rows, b->n_rows, sizeof *b->rows};
     double read = b->limits.read_bytes * 1e-9, floats = b->limits.float_madds * 1e-9,
            ints = b->limits.int16_madds * 1e-9;
-    if (style == TABLE_PLAIN) {
+    if (style == TABLE_PLAIN && !memory_is_cpu(b->harness.device) && !isnan(read))
+        printf("This device: fills %.1f GB/s\n", read);
+    if (style == TABLE_PLAIN && memory_is_cpu(b->harness.device)) {
         printf("This machine, %d thread%s: read %.1f GB/s, f32 %.0f G multiply-adds/s, int16 %.0f G multiply-adds/s\n",
                pool_threads(b->harness.pool), pool_threads(b->harness.pool) == 1 ? "" : "s", read, floats, ints);
     }
@@ -166,14 +170,15 @@ int command_bench(int argc, char **argv) {
     contract_axes axes = CONTRACT_AXES_INIT;
     axes.head_dims = cli_one_int(128);
     axes.gqas = cli_one_int(4);
-    int n_kv = 16384, n_kv_heads = 8, threads = 1, seed = 1;
+    int n_kv = 0, n_kv_heads = 0, threads = 1, seed = 1;
     double budget = 0.5;
     bool json = false, csv = false;
     const char *plot = NULL;
     const cli_option options[] = {
         CONTRACT_OPTIONS(axes),
-        {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV, "keys (16384); append and dequantise take 64 at a time"},
-        {"kv-heads", "N", CLI_INT, &n_kv_heads, 1, HARNESS_MAX_KV_HEADS, "KV heads (8)"},
+        {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV,
+         CONTRACT_N_KV_HELP "; append and dequantise take 64 at a time"},
+        {"kv-heads", "N", CLI_INT, &n_kv_heads, 1, HARNESS_MAX_KV_HEADS, CONTRACT_KV_HEADS_HELP},
         {"threads", "N", CLI_INT, &threads, 1, POOL_MAX_THREADS, "threads that launch (1)"},
         {"budget", "SECONDS", CLI_REAL, &budget, 0.001, 1e6, "timing for each kernel (0.5)"},
         {"seed", "N", CLI_INT, &seed, 0, 1 << 30, "of the data and of the order (1)"},
@@ -196,9 +201,11 @@ int command_bench(int argc, char **argv) {
     int n = contract_list(&axes, &contracts);
     plot_check(plot);
     pool *p = pool_create(threads);
+    contract_sizes(contract_device(&axes), &n_kv, &n_kv_heads);
     bench b = {.harness = {contract_device(&axes), p, n_kv, n_kv_heads, (uint64_t)seed, 0, NULL}, .seconds = budget};
-    fprintf(stderr, "measuring this machine\n");
-    b.limits = machine_measure(p);
+    if (memory_is_cpu(b.harness.device))
+        fprintf(stderr, "measuring this machine\n");
+    b.limits = machine_measure(b.harness.device, p);
     for (int i = 0, end; i < n; i = end) {
         for (end = i; end < n && same_shape(&contracts[i], &contracts[end]); end++) {
         }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory.h"
+
 static bool same_name(const char *a, const char *b) {
     return a == b || (a && b && strcmp(a, b) == 0);
 }
@@ -17,11 +19,11 @@ contract contract_of(const tq_variant_info *v) {
     return (contract){v->op, v->k ? TQ_SIDE_K : TQ_SIDE_V, v->head_dim, v->gqa, v->k, v->v, v->layout};
 }
 
-bool contract_candidate(const contract *c, int *index, tq_variant_info *out) {
+bool contract_candidate(const tq_device *device, const contract *c, int *index, tq_variant_info *out) {
     for (; *index < tq_variant_count(); ++*index) {
         cli_check(tq_variant_at(*index, out));
         contract found = contract_of(out);
-        if (out->runs_here && contract_equal(&found, c))
+        if (contract_equal(&found, c) && tq_device_runs(device, out->target))
             return true;
     }
     return false;
@@ -30,13 +32,14 @@ bool contract_candidate(const contract *c, int *index, tq_variant_info *out) {
 const char *contract_text(const contract *c) {
     static char text[160];
     char gqa[24] = "";
+    bool rows = !c->layout || strcmp(c->layout, "rows") == 0;
     if (c->gqa)
         snprintf(gqa, sizeof gqa, " gqa %d", c->gqa);
-    snprintf(text, sizeof text, "%s head_dim %d%s %s%s%s", tq_op_name(c->op), c->head_dim, gqa, c->k ? c->k : "",
+    snprintf(text, sizeof text, "%s head_dim %d%s %s%s%s%s%s", tq_op_name(c->op), c->head_dim, gqa, c->k ? c->k : "",
              c->k && c->v ? "/"
              : c->v       ? "V "
                           : "",
-             c->v ? c->v : "");
+             c->v ? c->v : "", rows ? "" : " ", rows ? "" : c->layout);
     return text;
 }
 
@@ -44,6 +47,14 @@ const tq_device *contract_device(const contract_axes *axes) {
     const tq_device *device;
     cli_check(tq_device_find(axes->device, &device));
     return device;
+}
+
+void contract_sizes(const tq_device *device, int *n_kv, int *n_kv_heads) {
+    bool simt = memory_is_simt(device);
+    if (!*n_kv)
+        *n_kv = simt ? CONTRACT_SIMT_N_KV : CONTRACT_N_KV;
+    if (!*n_kv_heads)
+        *n_kv_heads = simt ? CONTRACT_SIMT_KV_HEADS : CONTRACT_KV_HEADS;
 }
 
 tq_plan_desc contract_plan(const contract *c, int n_kv_heads, int max_n_kv, int threads) {
@@ -84,19 +95,26 @@ typedef struct build_axes {
     name_list k, v, layouts;
 } build_axes;
 
-static build_axes build_axes_of(tq_op op) {
+/* All variants of the CPU count, whether they run on this one or not. */
+static bool is_of(const tq_device *device, const tq_variant_info *v) {
+    return memory_is_cpu(device) ? strcmp(v->kind, "cpu") == 0 : tq_device_runs(device, v->target);
+}
+
+static build_axes build_axes_of(const tq_device *device, tq_op op, const char *layout) {
     build_axes b = {0};
     tq_variant_info v;
     for (int i = 0; i < tq_variant_count(); i++) {
         cli_check(tq_variant_at(i, &v));
-        if (v.op == op) {
+        if (v.op != op || !is_of(device, &v))
+            continue;
+        add_name(&b.layouts, v.layout);
+        if (strcmp(v.layout, layout) == 0) {
             add_int(&b.head_dims, v.head_dim);
             add_int(&b.gqas, v.gqa);
             if (v.k)
                 add_name(&b.k, v.k);
             if (v.v)
                 add_name(&b.v, v.v);
-            add_name(&b.layouts, v.layout);
         }
     }
     return b;
@@ -142,6 +160,10 @@ static void append(contract_array *list, contract c) {
     list->at[list->n++] = c;
 }
 
+static bool attends(tq_op op) {
+    return op == TQ_OP_DECODE || op == TQ_OP_PREFILL;
+}
+
 static void append_pairs(contract_array *list, contract base, const contract_axes *axes, const name_list *k,
                          const name_list *v) {
     bool combine = axes->k.n && axes->v.n;
@@ -175,18 +197,21 @@ int contract_list(const contract_axes *axes, contract **out) {
     contract_array list = {NULL, 0};
     tq_op op;
     cli_check(tq_op_parse(axes->op, &op));
-    build_axes build = build_axes_of(op);
-    if (!build.head_dims.n)
+    const tq_device *device = contract_device(axes);
+    build_axes build = build_axes_of(device, op, axes->layout);
+    if (!build.layouts.n && !memory_is_cpu(device))
+        cli_fail("--op %s --device %s: this build holds no kernel for it", axes->op, axes->device);
+    if (!build.layouts.n)
         cli_fail("--op %s: this build holds no kernel for it", axes->op);
     name_list layout = cli_one_name(axes->layout);
     choose_names("layout", &layout, &build.layouts);
     int_list head_dims = choose_ints("head-dim", &axes->head_dims, &build.head_dims);
-    int_list gqas = op == TQ_OP_DECODE ? choose_ints("gqa", &axes->gqas, &build.gqas) : cli_one_int(0);
+    int_list gqas = attends(op) ? choose_ints("gqa", &axes->gqas, &build.gqas) : cli_one_int(0);
     name_list k = choose_names("k", &axes->k, &build.k), v = choose_names("v", &axes->v, &build.v);
     for (int d = 0; d < head_dims.n; d++) {
         for (int g = 0; g < gqas.n; g++) {
             contract base = {.op = op, .head_dim = head_dims.at[d], .gqa = gqas.at[g], .layout = axes->layout};
-            if (op == TQ_OP_DECODE)
+            if (attends(op))
                 append_pairs(&list, base, axes, &k, &v);
             else
                 append_sides(&list, base, axes, &k, &v);

@@ -8,8 +8,8 @@
 
 typedef struct contract {
     tq_op op;
-    tq_side side;      /* append, dequantise */
-    int head_dim, gqa; /* gqa 0: append, dequantise */
+    tq_side side;      /* append, dequantise, repack */
+    int head_dim, gqa; /* gqa 0: ops without query heads */
     const char *k, *v; /* NULL on the side that the op does not touch */
     const char *layout;
 } contract;
@@ -26,23 +26,30 @@ typedef struct contract_axes {
 
 /* clang-format off */
 #define CONTRACT_OPTIONS(axes)                                                                                         \
-    {"op", "OP", CLI_TEXT, &(axes).op, 0, 0, "decode, append or dequantise (decode)"},                                 \
+    {"op", "OP", CLI_TEXT, &(axes).op, 0, 0, "decode, append, dequantise or repack (decode)"},                         \
     {"head-dim", "LIST", CLI_INTS, &(axes).head_dims, 1, 1 << 16, "values per head vector"},                           \
     {"gqa", "LIST", CLI_INTS, &(axes).gqas, 1, 1 << 16, "query heads per KV head (decode)"},                           \
     {"k", "LIST", CLI_NAMES, &(axes).k, 0, 0, "K formats; without --v, V takes the same one"},                         \
     {"v", "LIST", CLI_NAMES, &(axes).v, 0, 0, "V formats; with --k, every combination"},                               \
     {"layout", "NAME", CLI_TEXT, &(axes).layout, 0, 0, "cache layout (rows)"},                                         \
-    {"device", "NAME", CLI_TEXT, &(axes).device, 0, 0, "device (cpu)"}
+    {"device", "NAME", CLI_TEXT, &(axes).device, 0, 0, "device, as tq info lists them (cpu)"}
 /* clang-format on */
+
+/* How large problems are unless the options say it: the SIMT executor is slow. */
+enum { CONTRACT_N_KV = 16384, CONTRACT_SIMT_N_KV = 256, CONTRACT_KV_HEADS = 8, CONTRACT_SIMT_KV_HEADS = 1 };
+#define CONTRACT_N_KV_HELP     "keys (16384; 256 on SIMT devices)"
+#define CONTRACT_KV_HEADS_HELP "KV heads (8; 1 on SIMT devices)"
+/* Fills in what is 0. */
+void contract_sizes(const tq_device *device, int *n_kv, int *n_kv_heads);
 
 const tq_device *contract_device(const contract_axes *axes);
 
-/* Every contract that the axes select, in registry order of the formats; fails if a value is nowhere in this build.
- * Returns the count; the caller frees *out. */
+/* Every contract that the axes select of what their device runs, in registry order of the formats; fails if it runs none
+ * with one of the values. Returns the count; the caller frees *out. */
 int contract_list(const contract_axes *axes, contract **out);
 
-/* The next variant of the contract at or after *index that runs here; false when there is none. */
-bool contract_candidate(const contract *c, int *index, tq_variant_info *out);
+/* The next variant of the contract at or after *index that the device runs; false when there is none. */
+bool contract_candidate(const tq_device *device, const contract *c, int *index, tq_variant_info *out);
 bool contract_equal(const contract *a, const contract *b);
 contract contract_of(const tq_variant_info *variant);
 /* "decode head_dim 128 gqa 4 turbo3/turbo3"; valid until the next call. */

@@ -70,15 +70,16 @@ static layer *read_layers(const name_list *q, const name_list *k, const name_lis
 }
 
 /* Adds one layer's measures, each divided by n_layers, to the rows. */
-static void evaluate(pool *p, const layer *l, int n_layers, const format_spec *formats, int n, int n_sink, row *rows) {
+static void evaluate(const tq_device *device, pool *p, const layer *l, int n_layers, const format_spec *formats, int n,
+                     int n_sink, row *rows) {
     const size_t floats = (size_t)l->k.heads * (size_t)l->k.tokens * (size_t)l->k.head_dim;
     float **k_hat = cli_alloc((size_t)n, sizeof *k_hat), **v_hat = cli_alloc((size_t)n, sizeof *v_hat);
     attend_result *results = cli_alloc((size_t)n, sizeof *results);
     for (int f = 0; f < n; f++) {
         k_hat[f] = cli_alloc(floats, sizeof **k_hat);
         v_hat[f] = cli_alloc(floats, sizeof **v_hat);
-        roundtrip(p, &l->k, TQ_SIDE_K, &formats[f].k, n_sink, k_hat[f]);
-        roundtrip(p, &l->v, TQ_SIDE_V, &formats[f].v, n_sink, v_hat[f]);
+        roundtrip(device, p, &l->k, TQ_SIDE_K, &formats[f].k, n_sink, k_hat[f]);
+        roundtrip(device, p, &l->v, TQ_SIDE_V, &formats[f].v, n_sink, v_hat[f]);
         rows[f].k_relmse += relative_mse(&l->k, k_hat[f]) / n_layers;
         rows[f].v_relmse += relative_mse(&l->v, v_hat[f]) / n_layers;
     }
@@ -117,7 +118,8 @@ int command_eval(int argc, char **argv) {
     name_list q = {0}, k = {0}, v = {0}, asked = {0};
     int n_sink = 0, threads = pool_processors();
     bool json = false, csv = false;
-    const char *plot = NULL;
+    const char *plot = NULL, *device_name = "cpu";
+    const tq_device *device;
     const cli_option options[] = {
         {"q", "FILE", CLI_REPEAT, &q, 0, 0, "queries after RoPE, [query heads, tokens, head_dim]; once per layer"},
         {"k", "FILE", CLI_REPEAT, &k, 0, 0, "keys after RoPE, [KV heads, tokens, head_dim]"},
@@ -126,6 +128,7 @@ int command_eval(int argc, char **argv) {
          "format[:mode][+centre], or two of them as K/V (every format and mode);\n"
          "+centre takes a mean per channel out of K before it is quantised"},
         {"sinks", "N", CLI_INT, &n_sink, 0, 1 << 20, "first tokens kept in f16 (0)"},
+        {"device", "NAME", CLI_TEXT, &device_name, 0, 0, "device that quantises (cpu)"},
         {"threads", "N", CLI_INT, &threads, 1, POOL_MAX_THREADS, "threads (all processors)"},
         {"plot", "FILE", CLI_TEXT, &plot, 0, 0, "KL against bytes per value, as SVG"},
         {"json", NULL, CLI_FLAG, &json, 0, 0, "print JSON"},
@@ -144,6 +147,7 @@ int command_eval(int argc, char **argv) {
     cli_parse(&command, argc, argv, NULL);
     table_style style = table_style_of(json, csv);
     plot_check(plot);
+    cli_check(tq_device_find(device_name, &device));
     layer *layers = read_layers(&q, &k, &v);
     const int head_dim = layers[0].k.head_dim, n_layers = q.n;
     format_spec *formats = NULL;
@@ -163,7 +167,7 @@ int command_eval(int argc, char **argv) {
     }
     pool *p = pool_create(threads < POOL_MAX_THREADS ? threads : POOL_MAX_THREADS);
     for (int i = 0; i < n_layers; i++) {
-        evaluate(p, &layers[i], n_layers, formats, n, n_sink, rows);
+        evaluate(device, p, &layers[i], n_layers, formats, n, n_sink, rows);
         npy_free(&layers[i].q);
         npy_free(&layers[i].k);
         npy_free(&layers[i].v);

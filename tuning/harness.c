@@ -5,17 +5,18 @@
 #include <string.h>
 
 #include "machine.h"
+#include "memory.h"
 
 enum { MAX_CONTESTANTS = 128, MAX_ROUNDS = 1024 };
 
-/* Cache buffers of one pair of formats. Unused sides are empty. */
+/* Cache buffers of one pair of formats. Unused sides are empty; repack has rows as k and tiles as v. */
 typedef struct ring {
     contract of;   /* whose formats these are */
     int n_users;   /* contestants that take buffers from it */
     int tokens;    /* slots per head */
     tq_cache k, v; /* geometry; data is the first buffer's */
     int n, next;
-    uint8_t *buffers; /* n times (k.bytes rounded up + v.bytes rounded up) */
+    uint8_t *buffers; /* of the device; n times (k.bytes rounded up + v.bytes rounded up) */
     size_t pitch, v_at;
 } ring;
 
@@ -26,6 +27,7 @@ typedef struct contestant {
     void *workspace;
     size_t workspace_bytes;
     float *in, *out; /* q and output; appended or dequantised values */
+    int32_t *counts; /* keys, and the first slot, 0 */
     double samples[MAX_ROUNDS];
     int n_samples;
     bool gave_up;
@@ -34,6 +36,8 @@ typedef struct contestant {
 struct harness {
     harness_options options;
     rng rng;
+    bool on_cpu;
+    tq_timer *timer; /* other devices */
     int n, n_rings;
     contestant contestants[MAX_CONTESTANTS];
     ring rings[MAX_CONTESTANTS];
@@ -45,13 +49,13 @@ static size_t round_up(size_t bytes) {
 
 /* ---- buffers ---------------------------------------------------------------------------------------------------- */
 
-static tq_cache cache_of(const harness *h, const char *format, int head_dim, int tokens) {
-    tq_format_info info;
+static tq_cache cache_of(const harness *h, const char *layout, const char *format, int head_dim, int tokens) {
+    tq_layout_info unit;
     tq_cache cache = {0};
     if (format) {
-        cli_check(tq_format_find(format, head_dim, &info));
-        cache.token_stride = (size_t)info.row_bytes;
-        cache.head_stride = cache.token_stride * (size_t)tokens;
+        cli_check(tq_layout_find(layout, format, head_dim, &unit));
+        cache.token_stride = unit.unit_bytes;
+        cache.head_stride = unit.unit_bytes * (size_t)((tokens + unit.keys_per_unit - 1) / unit.keys_per_unit);
         cache.seq_stride = cache.head_stride * (size_t)h->options.n_kv_heads;
         cache.bytes = cache.seq_stride;
         cache.n_slots = tokens;
@@ -68,11 +72,12 @@ static ring *ring_for(harness *h, const contract *c) {
             return r;
     }
     ring *r = &h->rings[h->n_rings++];
+    const char *one = c->side == TQ_SIDE_K ? c->k : c->v;
     r->of = *c;
-    r->tokens =
-        c->op == TQ_OP_DECODE || h->options.n_kv < HARNESS_BATCH_TOKENS ? h->options.n_kv : HARNESS_BATCH_TOKENS;
-    r->k = cache_of(h, c->k, c->head_dim, r->tokens);
-    r->v = cache_of(h, c->v, c->head_dim, r->tokens);
+    r->tokens = harness_launch_tokens(c, h->options.n_kv);
+    r->k = cache_of(h, c->op == TQ_OP_REPACK ? "rows" : c->layout, c->op == TQ_OP_REPACK ? one : c->k, c->head_dim,
+                    r->tokens);
+    r->v = cache_of(h, c->layout, c->op == TQ_OP_REPACK ? one : c->v, c->head_dim, r->tokens);
     r->v_at = round_up(r->k.bytes);
     r->pitch = r->v_at + round_up(r->v.bytes);
     return r;
@@ -85,47 +90,82 @@ typedef struct fill {
 
 static void fill_on_thread(void *context, int thread_index, int thread_count) {
     fill *f = context;
-    tq_launch launch = {NULL, 0, thread_index, thread_count};
+    tq_launch launch = {NULL, 0, thread_index, thread_count, NULL};
     cli_check(tq_append(f->plan, &f->args, &launch));
 }
 
 /* Appends the same few hundred random tokens again and again: kernels take no notice of the values. */
-static void fill_side(harness *h, const contract *of, tq_side side, tq_cache cache, uint8_t *data) {
+static void append_tokens(harness *h, const contract *of, const tq_plan *plan, const tq_cache *cache) {
+    const tq_device *device = h->options.device;
     const size_t head_dim = (size_t)of->head_dim, heads = (size_t)h->options.n_kv_heads;
-    const int batch = cache.n_slots < HARNESS_BATCH_TOKENS ? cache.n_slots : HARNESS_BATCH_TOKENS;
-    contract append = {.op = TQ_OP_APPEND, .side = side, .head_dim = of->head_dim, .layout = of->layout};
-    *(side == TQ_SIDE_K ? &append.k : &append.v) = side == TQ_SIDE_K ? of->k : of->v;
-    tq_plan_desc desc = contract_plan(&append, h->options.n_kv_heads, cache.n_slots, pool_threads(h->options.pool));
-    tq_plan *plan;
-    cli_check(tq_plan_create(h->options.device, &desc, &plan));
-    float *x = cli_alloc((size_t)batch * heads * head_dim, sizeof *x);
-    rng_fill_gaussian(&h->rng, x, (size_t)batch * heads * head_dim);
-    cache.data = data;
-    int32_t slot;
-    for (slot = 0; slot < cache.n_slots; slot += batch) {
-        int tokens = cache.n_slots - slot < batch ? cache.n_slots - slot : batch;
+    const int batch = cache->n_slots < HARNESS_BATCH_TOKENS ? cache->n_slots : HARNESS_BATCH_TOKENS;
+    const size_t n = (size_t)batch * heads * head_dim;
+    float *x = cli_alloc(n, sizeof *x);
+    rng_fill_gaussian(&h->rng, x, n);
+    float *values = memory_copy(device, x, n * sizeof *x);
+    int32_t *first_slot = memory_new(device, sizeof *first_slot);
+    for (int32_t slot = 0; slot < cache->n_slots; slot += batch) {
+        int tokens = cache->n_slots - slot < batch ? cache->n_slots - slot : batch;
+        memory_write(device, first_slot, &slot, sizeof slot);
         fill f = {.plan = plan,
                   .args = {.batch = 1,
                            .n_tokens = tokens,
-                           .x = x,
+                           .x = values,
                            .x_seq_stride = (size_t)tokens * heads * head_dim,
                            .x_token_stride = heads * head_dim,
                            .x_head_stride = head_dim,
-                           .first_slot = &slot,
-                           .cache = &cache}};
-        pool_run(h->options.pool, fill_on_thread, &f);
+                           .first_slot = first_slot,
+                           .cache = cache}};
+        memory_run(device, h->options.pool, fill_on_thread, &f);
     }
+    memory_free(device, values);
+    memory_free(device, first_slot);
     free(x);
+}
+
+/* Random bytes without NaN or Inf, as 16-bit floats, for devices that have no kernel to append with in this build. */
+static void fill_with_bytes(harness *h, const tq_cache *cache) {
+    uint8_t *bytes = cli_alloc(cache->bytes, 1);
+    for (size_t i = 0; i < cache->bytes; i++)
+        bytes[i] = (uint8_t)rng_next(&h->rng) & 0xbf;
+    memory_write(h->options.device, cache->data, bytes, cache->bytes);
+    free(bytes);
+}
+
+static void fill_side(harness *h, const contract *of, tq_side side, const char *layout, const char *format,
+                      tq_cache cache, uint8_t *data) {
+    contract append = {.op = TQ_OP_APPEND, .side = side, .head_dim = of->head_dim, .layout = layout};
+    *(side == TQ_SIDE_K ? &append.k : &append.v) = format;
+    tq_plan_desc desc = contract_plan(&append, h->options.n_kv_heads, cache.n_slots, pool_threads(h->options.pool));
+    tq_plan *plan;
+    tq_status status = tq_plan_create(h->options.device, &desc, &plan);
+    cache.data = data;
+    if (status == TQ_ERR_UNSUPPORTED && !h->on_cpu) {
+        fill_with_bytes(h, &cache);
+        return;
+    }
+    cli_check(status);
+    append_tokens(h, of, plan, &cache);
     tq_plan_destroy(plan);
+}
+
+/* What must go by before a buffer is cold, and how much room there is. Caches of GPUs are not asked for: none is larger.
+ */
+static void cache_sizes(const harness *h, double *cache_bytes, double *free_bytes) {
+    tq_device_info info;
+    cli_check(tq_device_describe(h->options.device, &info));
+    *cache_bytes = memory_is_simt(h->options.device) ? 0 : h->on_cpu ? (double)machine_cache_bytes() : 0x1p28;
+    *free_bytes = h->on_cpu || memory_is_simt(h->options.device) ? 0.8 * (double)machine_free_bytes()
+                                                                 : 0.5 * (double)info.memory_bytes;
 }
 
 /* Launches of everybody that pass before a ring with n buffers comes round again read n / n_users rounds' bytes. */
 static void size_rings(harness *h) {
-    double per_round = 0, wanted = 0;
+    double per_round = 0, wanted = 0, cache_bytes, free_bytes;
+    cache_sizes(h, &cache_bytes, &free_bytes);
     for (int i = 0; i < h->n; i++)
         per_round += (double)h->contestants[i].ring->pitch;
-    double free_bytes = 0.8 * (double)machine_free_bytes(),
-           rounds = ceil(2 * (double)machine_cache_bytes() / per_round) + 1;
+    double rounds = ceil(2 * cache_bytes / per_round) + 1;
     for (int i = 0; i < h->n_rings; i++)
         wanted += (double)h->rings[i].pitch * h->rings[i].n_users * rounds;
     if (wanted > free_bytes) {
@@ -141,13 +181,22 @@ static void size_rings(harness *h) {
 }
 
 static void build_ring(harness *h, ring *r) {
-    r->buffers = cli_alloc_aligned(r->pitch * (size_t)r->n);
-    if (r->of.k)
-        fill_side(h, &r->of, TQ_SIDE_K, r->k, r->buffers);
-    if (r->of.v)
-        fill_side(h, &r->of, TQ_SIDE_V, r->v, r->buffers + r->v_at);
+    const tq_device *device = h->options.device;
+    const contract *of = &r->of;
+    r->buffers = memory_new(device, r->pitch * (size_t)r->n);
+    if (of->op == TQ_OP_REPACK) {
+        fill_side(h, of, of->side, "rows", of->side == TQ_SIDE_K ? of->k : of->v, r->k, r->buffers);
+    } else {
+        if (of->k)
+            fill_side(h, of, TQ_SIDE_K, of->layout, of->k, r->k, r->buffers);
+        if (of->v)
+            fill_side(h, of, TQ_SIDE_V, of->layout, of->v, r->v, r->buffers + r->v_at);
+    }
+    uint8_t *copy = cli_alloc(r->pitch, 1);
+    memory_read(device, copy, r->buffers, r->pitch);
     for (int i = 1; i < r->n; i++)
-        memcpy(r->buffers + r->pitch * (size_t)i, r->buffers, r->pitch);
+        memory_write(device, r->buffers + r->pitch * (size_t)i, copy, r->pitch);
+    free(copy);
 }
 
 /* ---- contestants ------------------------------------------------------------------------------------------------ */
@@ -156,40 +205,50 @@ harness *harness_create(const harness_options *options) {
     harness *h = cli_alloc(1, sizeof *h);
     h->options = *options;
     h->rng.state = options->seed;
+    h->on_cpu = memory_is_cpu(options->device);
+    if (!h->on_cpu)
+        cli_check(tq_timer_create(options->device, &h->timer));
     return h;
 }
 
 void harness_destroy(harness *h) {
     for (int i = 0; i < h->n; i++) {
-        tq_plan_destroy(h->contestants[i].plan);
-        free(h->contestants[i].workspace);
-        free(h->contestants[i].in);
-        free(h->contestants[i].out);
+        contestant *one = &h->contestants[i];
+        void *const memory[] = {one->workspace, one->in, one->out, one->counts};
+        tq_plan_destroy(one->plan);
+        for (int m = 0; m < CLI_COUNT(memory); m++)
+            memory_free(h->options.device, memory[m]);
     }
     for (int i = 0; i < h->n_rings; i++)
-        free(h->rings[i].buffers);
+        memory_free(h->options.device, h->rings[i].buffers);
+    tq_timer_destroy(h->timer);
     free(h);
 }
 
 int harness_add(harness *h, const contract *c, const char *pin) {
     if (h->n == MAX_CONTESTANTS)
         cli_fail("more than %d kernels at a time; narrow the axes", MAX_CONTESTANTS);
+    const tq_device *device = h->options.device;
     contestant *one = &h->contestants[h->n];
     one->of = *c;
     tq_plan_desc desc = contract_plan(c, h->options.n_kv_heads, h->options.n_kv, pool_threads(h->options.pool));
     desc.effort = pin ? TQ_EFFORT_PINNED : TQ_EFFORT_DEFAULT;
     desc.pin = pin;
-    cli_check(tq_plan_create(h->options.device, &desc, &one->plan));
+    cli_check(tq_plan_create(device, &desc, &one->plan));
     one->workspace_bytes = tq_plan_workspace_bytes(one->plan);
-    one->workspace = cli_alloc_aligned(one->workspace_bytes);
+    one->workspace = memory_new(device, one->workspace_bytes);
     if (one->workspace_bytes)
         cli_check(tq_workspace_init(one->plan, one->workspace, one->workspace_bytes));
     one->ring = ring_for(h, c);
     one->ring->n_users++;
     size_t heads = (size_t)h->options.n_kv_heads * (size_t)(c->gqa ? c->gqa : one->ring->tokens);
-    one->in = cli_alloc(heads * (size_t)c->head_dim, sizeof *one->in);
-    one->out = cli_alloc(heads * (size_t)c->head_dim, sizeof *one->out);
-    rng_fill_gaussian(&h->rng, one->in, heads * (size_t)c->head_dim);
+    size_t n = heads * (size_t)c->head_dim;
+    float *in = cli_alloc(n, sizeof *in);
+    rng_fill_gaussian(&h->rng, in, n);
+    one->in = memory_copy(device, in, n * sizeof *in);
+    one->out = memory_new(device, n * sizeof *one->out);
+    one->counts = memory_copy(device, (int32_t[]){one->ring->tokens, 0}, 2 * sizeof *one->counts);
+    free(in);
     return h->n++;
 }
 
@@ -203,6 +262,10 @@ const double *harness_samples(const harness *h, int which) {
 
 int harness_rounds(const harness *h, int which) {
     return h->contestants[which].n_samples;
+}
+
+int harness_launch_tokens(const contract *c, int n_kv) {
+    return c->op == TQ_OP_DECODE || n_kv < HARNESS_BATCH_TOKENS ? n_kv : HARNESS_BATCH_TOKENS;
 }
 
 int harness_tokens(const harness *h, int which) {
@@ -226,8 +289,9 @@ static void launch_on_thread(void *context, int thread_index, int thread_count) 
     const flight *f = context;
     const contestant *one = f->one;
     const size_t head_dim = (size_t)one->of.head_dim, heads = (size_t)f->h->options.n_kv_heads;
-    const int32_t n_kv = one->ring->tokens, first_slot = 0;
-    const tq_launch launch = {one->workspace, one->workspace_bytes, thread_index, thread_count};
+    const int tokens = one->ring->tokens;
+    const int32_t *n_kv = one->counts, *first_slot = one->counts + 1;
+    const tq_launch launch = {one->workspace, one->workspace_bytes, thread_index, thread_count, NULL};
     const tq_cache *side = one->of.side == TQ_SIDE_K ? &f->k : &f->v;
     switch (one->of.op) {
     case TQ_OP_DECODE: {
@@ -238,7 +302,7 @@ static void launch_on_thread(void *context, int thread_index, int thread_count) 
                                      .q_head_stride = head_dim,
                                      .k = &f->k,
                                      .v = &f->v,
-                                     .n_kv = &n_kv,
+                                     .n_kv = n_kv,
                                      .scale = 1 / sqrtf((float)head_dim),
                                      .out = one->out,
                                      .out_seq_stride = query_heads * head_dim,
@@ -248,28 +312,36 @@ static void launch_on_thread(void *context, int thread_index, int thread_count) 
     }
     case TQ_OP_APPEND: {
         const tq_append_args args = {.batch = 1,
-                                     .n_tokens = n_kv,
+                                     .n_tokens = tokens,
                                      .x = one->in,
-                                     .x_seq_stride = (size_t)n_kv * heads * head_dim,
+                                     .x_seq_stride = (size_t)tokens * heads * head_dim,
                                      .x_token_stride = heads * head_dim,
                                      .x_head_stride = head_dim,
-                                     .first_slot = &first_slot,
+                                     .first_slot = first_slot,
                                      .cache = side};
         cli_check(tq_append(one->plan, &args, &launch));
         break;
     }
     case TQ_OP_DEQUANTISE: {
         const tq_dequantise_args args = {.batch = 1,
-                                         .n_tokens = n_kv,
+                                         .n_tokens = tokens,
                                          .cache = side,
-                                         .first_slot = &first_slot,
+                                         .first_slot = first_slot,
                                          .x = one->out,
-                                         .x_seq_stride = (size_t)n_kv * heads * head_dim,
+                                         .x_seq_stride = (size_t)tokens * heads * head_dim,
                                          .x_token_stride = heads * head_dim,
                                          .x_head_stride = head_dim};
         cli_check(tq_dequantise(one->plan, &args, &launch));
         break;
     }
+    case TQ_OP_REPACK: {
+        const tq_repack_args args = {
+            .batch = 1, .n_tokens = tokens, .rows = &f->k, .tiles = &f->v, .first_slot = first_slot, .to_tiles = 1};
+        cli_check(tq_repack(one->plan, &args, &launch));
+        break;
+    }
+    case TQ_OP_PREFILL:
+        cli_fail("--op prefill: is not timed yet");
     }
 }
 
@@ -284,13 +356,19 @@ static void warm_input(const harness *h, const contestant *one) {
 
 static double launch(const harness *h, contestant *one) {
     ring *r = one->ring;
-    if (one->of.op == TQ_OP_APPEND)
+    if (one->of.op == TQ_OP_APPEND && h->on_cpu)
         warm_input(h, one);
     flight f = {h, one, r->k, r->v};
     f.k.data = r->buffers + r->pitch * (size_t)r->next;
     f.v.data = r->buffers + r->pitch * (size_t)r->next + r->v_at;
     r->next = (r->next + 1) % r->n;
-    return pool_run(h->options.pool, launch_on_thread, &f);
+    if (h->on_cpu)
+        return pool_run(h->options.pool, launch_on_thread, &f);
+    double ns;
+    cli_check(tq_timer_start(h->timer, NULL));
+    launch_on_thread(&f, 0, 1);
+    cli_check(tq_timer_stop(h->timer, NULL, &ns));
+    return ns;
 }
 
 static void drop_the_slow(harness *h) {

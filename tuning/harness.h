@@ -3,7 +3,7 @@
  * Every contestant is one plan with its own workspace. Contestants of equal formats share a ring of cache buffers, each
  * filled with quantised Gaussian data; every launch takes the next buffer, and a ring is so long that more than twice
  * the last-level cache has gone by before a buffer comes round again. A round runs every contestant once, in random
- * order. */
+ * order. On the CPU all threads of the pool launch, and time is theirs; other devices tell their own. */
 #ifndef TQ_HARNESS_H
 #define TQ_HARNESS_H
 
@@ -38,7 +38,8 @@ const char *harness_variant(const harness *h, int which);
 /* One per round, in nanoseconds per launch; sample i of two contestants is of the same round. */
 const double *harness_samples(const harness *h, int which);
 int harness_rounds(const harness *h, int which);
-/* Keys per launch: n_kv, except that append and dequantise take a batch of at most 64 tokens. */
+/* Keys per launch: n_kv, except that ops other than decode take a batch of at most 64 tokens. */
+int harness_launch_tokens(const contract *c, int n_kv);
 int harness_tokens(const harness *h, int which);
 /* Bytes of quantised cache that one launch reads or writes. */
 double harness_cache_bytes(const harness *h, int which);

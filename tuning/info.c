@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "cli.h"
+#include "gpu_driver.h"
 #include "table.h"
 #include "tunefile.h"
 
@@ -52,9 +53,9 @@ static const column format_columns[] = {
     {"modes", "scale modes", COLUMN_TEXT, offsetof(format_row, modes), 0},
 };
 
-enum { MAX_TARGETS = 32, N_OPS = TQ_OP_DEQUANTISE + 1 };
+enum { MAX_TARGETS = 32, N_OPS = TQ_OP_PREFILL + 1, MAX_DEVICES = 64 };
 
-/* Variants by (target, op), in registry order of the targets. */
+/* Variants by (target, op), in registry order of the targets. Where no device runs them, their kind stands for it. */
 static int collect_variants(variant_row *rows) {
     int n = 0;
     tq_variant_info v;
@@ -66,7 +67,7 @@ static int collect_variants(variant_row *rows) {
         if (at == MAX_TARGETS * N_OPS)
             continue;
         if (at == n)
-            rows[n++] = (variant_row){tq_device_name(tq_device_at(0)), tq_op_name(v.op), v.target, 0, v.runs_here};
+            rows[n++] = (variant_row){v.device ? v.device : v.kind, tq_op_name(v.op), v.target, 0, v.runs_here != 0};
         rows[at].variants++;
     }
     return n;
@@ -106,6 +107,13 @@ static format_row *collect_formats(int *n) {
     return rows;
 }
 
+static bool is_model_here(const char *model) {
+    for (int i = 0; i < tq_device_count(); i++)
+        if (strcmp(tq_device_model(tq_device_at(i)), model) == 0)
+            return true;
+    return false;
+}
+
 /* The sentence about the tuning file that plans read. */
 static char *tuning_text(const char *path) {
     if (!path || !*path)
@@ -116,13 +124,18 @@ static char *tuning_text(const char *path) {
     int live = 0;
     for (int i = 0; i < file.n_rows; i++)
         live += tq_tune_row_is_live(&file.rows[i]);
-    const char *model = tq_device_model(tq_device_at(0));
     char *text =
-        strcmp(file.model, model) == 0
+        is_model_here(file.model)
             ? cli_format("%s, from TQ_TUNING: %d rows, %d of them for variants of this build", path, file.n_rows, live)
             : cli_format("%s, from TQ_TUNING, is of another device: %s", path, file.model);
     tq_tunefile_free(&file);
     return text;
+}
+
+/* Why a kind of GPU is missing; NULL if it is not. */
+static const char *absence_of(int kind) {
+    const char *text = tq_gpu_absence_of((tq_device_kind)kind)->text;
+    return text[0] ? text : NULL;
 }
 
 int command_info(int argc, char **argv) {
@@ -138,7 +151,7 @@ int command_info(int argc, char **argv) {
         options};
     cli_parse(&command, argc, argv, NULL);
     variant_row variants[MAX_TARGETS * N_OPS];
-    device_row devices[8];
+    device_row devices[MAX_DEVICES];
     int n_variants = collect_variants(variants), n_formats;
     int n_devices = collect_devices(devices, CLI_COUNT(devices), variants, n_variants);
     format_row *formats = collect_formats(&n_formats);
@@ -153,12 +166,21 @@ int command_info(int argc, char **argv) {
         cJSON_AddStringToObject(object, "version", tq_version_string());
         cJSON_AddItemToObject(object, "tuning_file", tuning ? cJSON_CreateString(tuning) : cJSON_CreateNull());
         cJSON_AddStringToObject(object, "tuning_why", why);
+        for (int kind = TQ_KIND_CUDA; kind <= TQ_KIND_HIP; kind++) {
+            char name[32];
+            snprintf(name, sizeof name, "missing_%s", tq_kind_name((tq_device_kind)kind));
+            cJSON_AddItemToObject(object, name,
+                                  absence_of(kind) ? cJSON_CreateString(absence_of(kind)) : cJSON_CreateNull());
+        }
         cJSON_AddItemToObject(object, "variants", table_json(&variant_table));
         cJSON_AddItemToObject(object, "formats", table_json(&format_table));
         table_print(&device_table, TABLE_JSON, object, stdout);
     } else {
         printf("libtq %s\n\nDevices\n", tq_version_string());
         table_print(&device_table, TABLE_PLAIN, NULL, stdout);
+        for (int kind = TQ_KIND_CUDA; kind <= TQ_KIND_HIP; kind++)
+            if (absence_of(kind))
+                printf("Missing %s devices: %s\n", tq_kind_name((tq_device_kind)kind), absence_of(kind));
         printf("\nTuning file: %s\n\nVariants\n", why);
         table_print(&variant_table, TABLE_PLAIN, NULL, stdout);
         printf("\nFormats\n");

@@ -1,5 +1,6 @@
 #include "machine.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,8 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "internal.h"
+#include "memory.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -175,7 +178,27 @@ static double best_rate(pool *p, void (*fn)(float *), double madds_per_thread) {
     return best;
 }
 
-machine_limits machine_measure(pool *p) {
+/* Bytes per second that a GPU's memory takes. */
+static double best_fill(const tq_device *device) {
+    const size_t bytes = (size_t)1 << 30;
+    void *memory = memory_new(device, bytes);
+    double best = INFINITY, ns;
+    tq_timer *timer;
+    cli_check(tq_timer_create(device, &timer));
+    for (int pass = 0; pass < 8; pass++) {
+        cli_check(tq_timer_start(timer, NULL));
+        cli_check(device->ops->fill(device, memory, pass, bytes, NULL));
+        cli_check(tq_timer_stop(timer, NULL, &ns));
+        best = fmin(best, ns);
+    }
+    tq_timer_destroy(timer);
+    memory_free(device, memory);
+    return (double)bytes / (best * 1e-9);
+}
+
+machine_limits machine_measure(const tq_device *device, pool *p) {
+    if (!memory_is_cpu(device))
+        return (machine_limits){memory_is_simt(device) ? NAN : best_fill(device), NAN, NAN};
     const double rounds = (double)ROUNDS * CHAINS, plain = rounds / 4 * MAX_LANES;
     machine_limits limits = {best_read(p), 0, 0};
 #if defined(__x86_64__)

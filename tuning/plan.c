@@ -39,7 +39,8 @@ static void print_json(const contract *c, const char *device, const tq_plan *pla
 }
 
 static void print_plain(const contract *c, const char *device, const tq_plan *plan) {
-    printf("contract    %s, %s, on %s\n", contract_text(c), c->layout, device);
+    const bool rows = strcmp(c->layout, "rows") == 0; /* else the text says it */
+    printf("contract    %s%s, on %s\n", contract_text(c), rows ? ", rows" : "", device);
     printf("variant     %s\n", tq_plan_variant(plan));
     printf("why         %s\n", tq_plan_why(plan));
     if (c->op == TQ_OP_DECODE)
@@ -52,10 +53,10 @@ static void print_plain(const contract *c, const char *device, const tq_plan *pl
 int command_plan(int argc, char **argv) {
     const char *op = "decode", *device_name = "cpu", *pin = NULL, *tuning = NULL, *effort = "default";
     contract c = {.head_dim = 128, .gqa = 4, .layout = "rows"};
-    int n_kv = 16384, n_kv_heads = 8, threads = 1;
+    int n_kv = CONTRACT_N_KV, n_kv_heads = CONTRACT_KV_HEADS, threads = 1;
     bool json = false;
     const cli_option options[] = {
-        {"op", "OP", CLI_TEXT, &op, 0, 0, "decode, append or dequantise (decode)"},
+        {"op", "OP", CLI_TEXT, &op, 0, 0, "decode, append, dequantise, repack or prefill (decode)"},
         {"head-dim", "N", CLI_INT, &c.head_dim, 1, 1 << 16, "values per head vector (128)"},
         {"gqa", "N", CLI_INT, &c.gqa, 1, 1 << 16, "query heads per KV head (4)"},
         {"k", "FORMAT", CLI_TEXT, &c.k, 0, 0, "K format; without --v, V takes the same one"},
@@ -75,7 +76,8 @@ int command_plan(int argc, char **argv) {
         options};
     cli_parse(&command, argc, argv, NULL);
     cli_check(tq_op_parse(op, &c.op));
-    if (c.op == TQ_OP_DECODE) {
+    const bool attends = c.op == TQ_OP_DECODE || c.op == TQ_OP_PREFILL;
+    if (attends) {
         c.k = c.k ? c.k : c.v;
         c.v = c.v ? c.v : c.k;
     } else if (c.k && c.v) {
@@ -92,7 +94,7 @@ int command_plan(int argc, char **argv) {
     tq_plan *plan;
     cli_check(tq_device_find(device_name, &device));
     cli_check(tq_plan_create(device, &desc, &plan));
-    c.gqa = c.op == TQ_OP_DECODE ? c.gqa : 0;
+    c.gqa = attends ? c.gqa : 0;
     (json ? print_json : print_plain)(&c, device_name, plan);
     tq_plan_destroy(plan);
     return 0;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "contract.h"
+#include "memory.h"
 
 /* ---- spelling --------------------------------------------------------------------------------------------------- */
 
@@ -92,16 +93,17 @@ typedef struct flight {
 
 static void fly(void *context, int thread_index, int thread_count) {
     const flight *f = context;
-    const tq_launch launch = {NULL, 0, thread_index, thread_count};
+    const tq_launch launch = {NULL, 0, thread_index, thread_count, NULL};
     cli_check(f->append ? tq_append(f->append, f->in, &launch) : tq_dequantise(f->dequantise, f->back, &launch));
 }
 
-static tq_plan *plan_of(const npy *x, tq_op op, tq_side side, const char *format, int threads) {
+static tq_plan *plan_of(const tq_device *device, const npy *x, tq_op op, tq_side side, const char *format,
+                        int threads) {
     contract c = {.op = op, .side = side, .head_dim = x->head_dim, .layout = "rows"};
     *(side == TQ_SIDE_K ? &c.k : &c.v) = format;
     tq_plan_desc desc = contract_plan(&c, x->heads, x->tokens, threads);
     tq_plan *plan;
-    cli_check(tq_plan_create(NULL, &desc, &plan));
+    cli_check(tq_plan_create(device, &desc, &plan));
     return plan;
 }
 
@@ -121,51 +123,61 @@ static float *mean_of(const npy *x) {
 }
 
 /* The first n_tokens of every head. */
-static void through(pool *p, const npy *x, tq_side side, const side_spec *spec, int n_tokens, float *out) {
-    static const int32_t first_slot = 0;
+static void through(const tq_device *device, pool *p, const npy *x, tq_side side, const side_spec *spec, int n_tokens,
+                    float *out) {
+    const int32_t zero = 0;
     const size_t d = (size_t)x->head_dim, head_stride = (size_t)x->tokens * d;
+    const size_t bytes = (size_t)x->heads * head_stride * sizeof(float);
     tq_format_info info;
     cli_check(tq_format_find(spec->format, x->head_dim, &info));
     tq_cache cache = {.token_stride = (size_t)info.row_bytes, .n_slots = x->tokens};
     cache.head_stride = cache.token_stride * (size_t)x->tokens;
     cache.seq_stride = cache.head_stride * (size_t)x->heads;
     cache.bytes = cache.seq_stride;
-    cache.data = cli_alloc_aligned(cache.bytes);
-    float *mean = spec->centre ? mean_of(x) : NULL;
+    cache.data = memory_new(device, cache.bytes);
+    float *mean = spec->centre ? mean_of(x) : NULL, *centre = NULL;
+    if (mean)
+        centre = memory_copy(device, mean, (size_t)x->heads * d * sizeof *mean);
+    float *values = memory_copy(device, x->data, bytes), *decoded = memory_copy(device, out, bytes);
+    int32_t *first_slot = memory_copy(device, &zero, sizeof zero);
     const tq_append_args in = {.batch = 1,
                                .n_tokens = n_tokens,
-                               .x = x->data,
+                               .x = values,
                                .x_seq_stride = (size_t)x->heads * head_stride,
                                .x_token_stride = d,
                                .x_head_stride = head_stride,
-                               .first_slot = &first_slot,
+                               .first_slot = first_slot,
                                .cache = &cache,
-                               .mean = mean,
+                               .mean = centre,
                                .mode = spec->mode};
     const tq_dequantise_args back = {.batch = 1,
                                      .n_tokens = n_tokens,
                                      .cache = &cache,
-                                     .first_slot = &first_slot,
-                                     .mean = mean,
-                                     .x = out,
+                                     .first_slot = first_slot,
+                                     .mean = centre,
+                                     .x = decoded,
                                      .x_seq_stride = in.x_seq_stride,
                                      .x_token_stride = d,
                                      .x_head_stride = head_stride};
-    tq_plan *append = plan_of(x, TQ_OP_APPEND, side, spec->format, pool_threads(p));
-    tq_plan *dequantise = plan_of(x, TQ_OP_DEQUANTISE, side, spec->format, pool_threads(p));
-    pool_run(p, fly, &(flight){.append = append, .in = &in});
-    pool_run(p, fly, &(flight){.dequantise = dequantise, .back = &back});
+    tq_plan *append = plan_of(device, x, TQ_OP_APPEND, side, spec->format, pool_threads(p));
+    tq_plan *dequantise = plan_of(device, x, TQ_OP_DEQUANTISE, side, spec->format, pool_threads(p));
+    memory_run(device, p, fly, &(flight){.append = append, .in = &in});
+    memory_run(device, p, fly, &(flight){.dequantise = dequantise, .back = &back});
+    memory_read(device, out, decoded, bytes);
+    void *const memory[] = {cache.data, centre, values, decoded, first_slot};
+    for (int i = 0; i < CLI_COUNT(memory); i++)
+        memory_free(device, memory[i]);
     tq_plan_destroy(append);
     tq_plan_destroy(dequantise);
     free(mean);
-    free(cache.data);
 }
 
-void roundtrip(pool *p, const npy *x, tq_side side, const side_spec *spec, int n_sink, float *out) {
-    through(p, x, side, spec, x->tokens, out);
+void roundtrip(const tq_device *device, pool *p, const npy *x, tq_side side, const side_spec *spec, int n_sink,
+               float *out) {
+    through(device, p, x, side, spec, x->tokens, out);
     if (n_sink > 0) {
         const side_spec f16 = {.format = "f16"};
-        through(p, x, side, &f16, n_sink < x->tokens ? n_sink : x->tokens, out);
+        through(device, p, x, side, &f16, n_sink < x->tokens ? n_sink : x->tokens, out);
     }
 }
 

@@ -87,9 +87,8 @@ static void add_row(tuning *t, const contract *c, const tq_tune_row *measured, b
                                  .resumed = resumed};
 }
 
-/* Tokens per launch: append and dequantise take a batch. */
 static int tokens_of(const tuning *t, const contract *c) {
-    return c->op == TQ_OP_DECODE || t->n_kv < HARNESS_BATCH_TOKENS ? t->n_kv : HARNESS_BATCH_TOKENS;
+    return harness_launch_tokens(c, t->n_kv);
 }
 
 static const tq_tune_row *known_row(const tuning *t, const contract *c, const tq_variant_info *v) {
@@ -136,9 +135,9 @@ static void tune_contract(tuning *t, const contract *c, double seconds) {
     int n = 0, n_known = 0, index = 0;
     harness *h =
         harness_create(&(harness_options){t->device, t->pool, t->n_kv, t->n_kv_heads, t->seed, GIVE_UP, &interrupted});
-    if (!contract_candidate(c, &index, &v))
+    if (!contract_candidate(t->device, c, &index, &v))
         cli_warn("%s: this build has no kernel that runs here", contract_text(c));
-    for (; contract_candidate(c, &index, &v) && n < MAX_CANDIDATES && !interrupted; index++) {
+    for (; contract_candidate(t->device, c, &index, &v) && n < MAX_CANDIDATES && !interrupted; index++) {
         const tq_tune_row *known = known_row(t, c, &v);
         if (known) {
             add_row(t, c, known, true);
@@ -176,15 +175,15 @@ static void read_known(tuning *t) {
 
 int command_tune(int argc, char **argv) {
     contract_axes axes = CONTRACT_AXES_INIT;
-    int n_kv = 16384, n_kv_heads = 8, threads = 1, seed = 1;
+    int n_kv = 0, n_kv_heads = 0, threads = 1, seed = 1;
     double budget = 0;
     bool json = false, again = false;
     const char *file = getenv("TQ_TUNING");
     file = file && *file ? file : "tq-tuning.tsv";
     const cli_option options[] = {
         CONTRACT_OPTIONS(axes),
-        {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV, "keys (16384)"},
-        {"kv-heads", "N", CLI_INT, &n_kv_heads, 1, HARNESS_MAX_KV_HEADS, "KV heads (8)"},
+        {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV, CONTRACT_N_KV_HELP},
+        {"kv-heads", "N", CLI_INT, &n_kv_heads, 1, HARNESS_MAX_KV_HEADS, CONTRACT_KV_HEADS_HELP},
         {"threads", "N", CLI_INT, &threads, 1, POOL_MAX_THREADS, "threads that launch (1)"},
         {"budget", "SECONDS", CLI_REAL, &budget, 0.001, 1e6,
          "timing in all, shared by the contracts; each candidate gets at least\n7 launches (1 per contract)"},
@@ -207,6 +206,7 @@ int command_tune(int argc, char **argv) {
     cli_parse(&command, argc, argv, NULL);
     contract *contracts;
     int n = contract_list(&axes, &contracts);
+    contract_sizes(contract_device(&axes), &n_kv, &n_kv_heads);
     cli_check_writable("output", file);
     tuning t = {.device = contract_device(&axes),
                 .file = file,

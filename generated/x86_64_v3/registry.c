@@ -2,7 +2,7 @@
 /* Formats and variants of x86-64-v3, expected best first. */
 #include "tq_kernel.h"
 
-enum { TQ_OP_DECODE, TQ_OP_APPEND, TQ_OP_DEQUANTISE };
+enum { TQ_OP_DECODE, TQ_OP_APPEND, TQ_OP_DEQUANTISE, TQ_OP_REPACK, TQ_OP_PREFILL };
 
 /* ---- formats ---------------------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,79 @@
+-- Decode where all query heads of a group share what is decoded, by dot products of halves. Rows are staged in shared memory;
+-- tiles of layout tile_lane are read as they are.
+
+local attention = require "gpu.attention"
+local formats = require "formats"
+local tiles = require "tiles"
+
+local tile = {
+    name = "tile",
+    op = "decode",
+    template = "templates/gpu/decode_tile.c",
+    shared = { "rows.h", "codes.h", "attention.h" },
+    layouts = { "tile_lane" },
+    axes = {},
+}
+
+local ACCUMULATORS = 32 -- floats of P.V per lane: more would not leave registers for what is decoded
+
+local function ceil_div(a, b)
+    return (a + b - 1) // b
+end
+
+-- How the query heads of a group and the tiles of a range are shared among the warps of a block.
+local function shape(variant)
+    local values = ceil_div(variant.head_dim, 32)
+    local groups = ceil_div(variant.gqa, math.max(1, ACCUMULATORS // values))
+    local tile_warps = math.max(1, 4 // groups)
+    return { groups = groups, heads = ceil_div(variant.gqa, groups), tile_warps = tile_warps,
+        warps = groups * tile_warps }
+end
+
+-- Scales that weigh V: P is kept once for each of them. Rows of P are padded so that lanes which read different ones meet
+-- different banks.
+local function weights(variant, v)
+    local sets = v.subs > 0 and v.chunk // 16 or 1
+    return { sets = sets, set_halves = shape(variant).heads * 32 + (sets > 1 and 8 or 0) }
+end
+
+function tile.legal(variant, arch)
+    if arch.warp ~= 32 then
+        return nil, "layout tile_lane is for warps of 32 lanes"
+    end
+    for _, format in ipairs { variant.k, variant.v } do
+        local ok, reason = tiles.bytes(tiles.get(variant.layout), formats.layout(format, variant.head_dim))
+        if not ok then
+            return nil, reason
+        end
+    end
+    return true
+end
+
+-- Blocks per multiprocessor (of four SIMDs) that registers allow: what is stored of a tile, and per head sums, maxima,
+-- weights and accumulators.
+local function blocks(variant, arch, k, v)
+    local s, chunks = shape(variant), #k.chunks
+    local gains = (k.subs > 0 and 8 or 0) + (v.subs > 0 and 8 or 0)
+    local need = 40 + chunks * (4 * (k.format.bits + v.format.bits) + gains) + s.heads * (9 + 4 * chunks)
+    local waves = math.min(16, arch.registers // 64 // (need + 23 - (need + 23) % 24))
+    return math.max(1, waves * 4 // s.warps)
+end
+
+function tile.geometry(variant, arch, k, v)
+    local s, w = shape(variant), weights(variant, v)
+    local stage = 2 * #v.chunks * w.sets * w.set_halves * s.warps
+    local finish = 4 * (attention.result_floats(variant.head_dim, variant.gqa) + 2 * s.tile_warps * variant.gqa)
+    local q = 4 * variant.gqa * variant.head_dim
+    return { threads = s.warps * 32, shared_bytes = math.max(stage, finish, q), keys_per_step = 32, keys_per_tile = 32,
+        blocks_per_sm = blocks(variant, arch, k, v), loop_keys = 32 / s.groups }
+end
+
+function tile.env(variant, _, env)
+    env.shape = shape(variant)
+    env.k_chunk = tiles.chunk(tiles.get(variant.layout), env.k.bits, env.k.subs > 0)
+    env.v_chunk = tiles.chunk(tiles.get(variant.layout), env.v.bits, env.v.subs > 0)
+    env.weights = weights(variant, env.v)
+    env.n_chunks = variant.head_dim // tiles.CHUNK
+end
+
+return tile

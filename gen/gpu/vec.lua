@@ -1,0 +1,56 @@
+-- Decode where a few lanes share the product of one key with one query head: the baseline, for rows of any format.
+
+local attention = require "gpu.attention"
+
+local vec = {
+    name = "vec",
+    op = "decode",
+    template = "templates/gpu/decode_vec.c",
+    shared = { "rows.h", "codes.h", "attention.h" },
+    layouts = { "rows" },
+    axes = { kq_lanes = { 8, 32, 16, 4 } },
+    defaults = { kq_lanes = { 8 } },
+}
+
+local REGISTERS = 128 -- of a thread
+
+-- The smallest power of two that is at least n.
+local function power_above(n)
+    local power = 1
+    while power < n do
+        power = 2 * power
+    end
+    return power
+end
+
+-- How quads of 4 values of a row are dealt to lanes, a power of two of them to each, and warps to the heads.
+local function shape(variant, arch)
+    local quads = variant.head_dim // 4
+    local v_lanes = math.min(arch.warp, power_above(quads))
+    return {
+        k_quads = power_above((quads + variant.kq_lanes - 1) // variant.kq_lanes),
+        v_lanes = v_lanes,
+        v_quads = power_above((quads + v_lanes - 1) // v_lanes),
+        key_warps = math.max(1, 4 // variant.gqa),
+    }
+end
+
+function vec.legal()
+    return true
+end
+
+function vec.geometry(variant, arch)
+    local s = shape(variant, arch)
+    local warps = variant.gqa * s.key_warps
+    local finish = attention.result_floats(variant.head_dim, variant.gqa) + 2 * s.key_warps * variant.gqa
+    return { threads = warps * arch.warp, shared_bytes = 4 * finish, keys_per_step = 32, keys_per_tile = 1,
+        blocks_per_sm = math.max(1, arch.registers // (REGISTERS * arch.warp * warps)) }
+end
+
+function vec.env(variant, arch, env)
+    for name, value in pairs(shape(variant, arch)) do
+        env[name] = value
+    end
+end
+
+return vec

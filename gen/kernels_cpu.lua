@@ -1,0 +1,116 @@
+-- The files of a CPU arch: the kernels of each (format, head_dim), the decode driver, vocabulary and registry.
+
+local format_env = require "format_env"
+local names = require "names"
+local registry = require "registry"
+local text = require "text"
+
+local kernels_cpu = {}
+
+local PREFETCH_BYTES = 16384 -- far enough for DRAM at the speed of the fastest kernels, near enough for L2
+
+local function symbol(format, head_dim, part, arch)
+    return ("tqk_%s_d%d_%s__%s"):format(format, head_dim, part, arch.id)
+end
+
+-- What both kernel files of a format see: functions spell symbols.
+local function part_env(name, head_dim, arch)
+    local env, layout = format_env(name, head_dim, arch.units)
+    env.append_symbol = symbol(name, head_dim, "append", arch)
+    env.dequantise_symbol = symbol(name, head_dim, "dequantise", arch)
+    function env.k_symbol(g) return symbol(name, head_dim, "k_g" .. g, arch) end
+    function env.v_symbol(g) return symbol(name, head_dim, "v_g" .. g, arch) end
+    return env, layout
+end
+
+local function templates_of(layout)
+    if layout.format.bits == 16 then
+        return { attention = "templates/cpu/f16.c", append = "templates/cpu/f16_append.c" }
+    end
+    return { attention = "templates/cpu/codebook.c", append = "templates/cpu/codebook_append.c" }
+end
+
+local function common_hash(arch)
+    local hash = 0
+    for _, path in ipairs { "templates/target/" .. arch.vocabulary, "templates/cpu/rotate.h", "templates/cpu/rows.h",
+        "templates/cpu/decode.c" } do
+        hash = hash * 31 + text.hash_of(path)
+    end
+    return text.hash(table.concat(arch.cflags, " "), hash)
+end
+
+-- Collects the formats at each head_dim, the GQA ratios that they need, and the variants in order.
+local function collect(variants, arch)
+    local parts, by_key, own = {}, {}, {}
+    local function use(format, head_dim, gqa)
+        local key = format .. " " .. head_dim
+        local part = by_key[key]
+        if not part then
+            local env, layout = part_env(format, head_dim, arch)
+            part = { format = format, head_dim = head_dim, env = env, layout = layout, gqas = {}, has = {} }
+            part.hash = text.hash(text.flat(env), text.hash_of(templates_of(layout).attention) * 31
+                + text.hash_of(templates_of(layout).append))
+            by_key[key] = part
+            parts[#parts + 1] = part
+        end
+        if gqa and not part.has[gqa] then
+            part.has[gqa] = true
+            table.insert(part.gqas, gqa)
+            table.sort(part.gqas)
+        end
+        return part
+    end
+    for _, variant in ipairs(variants) do
+        own[#own + 1] = {
+            variant = variant,
+            name = names.print(variant),
+            k = variant.k and use(variant.k, variant.head_dim, variant.gqa),
+            v = variant.v and use(variant.v, variant.head_dim, variant.gqa),
+        }
+    end
+    return parts, own
+end
+
+local function registry_env(arch, parts, own)
+    local common = common_hash(arch)
+    local env = registry.env(arch, parts, own)
+    function env.key(entry)
+        local hash = common
+        for _, part in ipairs { entry.k or false, entry.v or false } do
+            hash = hash * 31 + (part and part.hash or 0)
+        end
+        return string.format("0x%016xu", hash * 31 + (entry.variant.tile or 0))
+    end
+    function env.prefetch(part)
+        return (PREFETCH_BYTES + part.layout.row_bytes - 1) // part.layout.row_bytes
+    end
+    env.kind = false
+    env.kernels = text.render("templates/cpu/registry.c", env)
+    return env
+end
+
+-- { name =, content =, role = "source" if it is compiled } for the variants of one arch.
+function kernels_cpu.files(arch, variants)
+    local files = {}
+    local function add(name, content, role)
+        files[#files + 1] = { name = name, content = content, role = role }
+    end
+    local parts, own = collect(variants, arch)
+    add("vocabulary.h", text.read("templates/target/" .. arch.vocabulary))
+    add("rotate.h", text.read("templates/cpu/rotate.h"))
+    add("rows.h", text.read("templates/cpu/rows.h"))
+    for _, part in ipairs(parts) do
+        local paths, stem = templates_of(part.layout), ("%s_d%d"):format(part.format, part.head_dim)
+        part.env.banner = text.banner(arch, (" --head-dim %d --k %s --v %s"):format(part.head_dim, part.format, part.format))
+        part.env.gqas = part.gqas
+        if #part.gqas > 0 then
+            add(stem .. ".c", text.render(paths.attention, part.env), "source")
+        end
+        add(stem .. "_append.c", text.render(paths.append, part.env), "source")
+    end
+    add("decode.c", text.render("templates/cpu/decode.c", { id = arch.id, banner = text.banner(arch, "") }), "source")
+    add("registry.c", text.render("templates/registry.c", registry_env(arch, parts, own)), "source")
+    return files
+end
+
+return kernels_cpu

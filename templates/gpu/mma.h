@@ -1,0 +1,256 @@
+/* Decode with matrix instructions. A warp works on tiles of TQM_KEYS keys: scores S = K q^T, where a key is a row of the A
+ * operand and a query head a column of B, then O^T += V^T P^T, where a value of V is a row and a key is k. The roles of the
+ * registers are those of docs/gpu_kernels.md; what follows says which key, head or value a lane's registers hold. */
+#ifndef TQG_MMA_H
+#define TQG_MMA_H
+
+#ifdef TQG_MATRIX_MFMA
+#define TQM_KEYS 64
+#else
+#define TQM_KEYS 32
+#endif
+#define TQM_BLOCKS (TQM_KEYS / 16) /* row blocks of S, k steps of O */
+#define TQM_CHUNK 128              /* values that a sub-tile holds */
+#define TQM_STEPS (TQM_CHUNK / 16) /* k steps of S per chunk, row blocks of O */
+#define TQM_SCORES (TQM_BLOCKS * TQG_MMA_C)
+#define TQM_WEIGHTS (TQM_BLOCKS * TQG_MMA_B)
+#define TQM_OUTPUTS (TQM_STEPS * TQG_MMA_C)
+
+/* Part of the lane's number that the k of operands depend on: runs of 2 on mma, else of 8 or 4. */
+#if defined(TQG_MATRIX_MMA)
+#define TQM_COLUMNS 2 /* of C that a lane holds */
+#define TQM_RUN 2
+TQG_FN int tqm_k_lane(void) {
+    return tqg_lane() & 3;
+}
+#else
+#define TQM_COLUMNS 1
+#define TQM_RUN TQG_MMA_C
+TQG_FN int tqm_k_lane(void) {
+    return tqg_lane() >> 4;
+}
+#endif
+
+/* Row and column of C's register r in its 16 x N block; which of the lane's columns that is. */
+TQG_FN int tqm_c_row(int r) {
+#ifdef TQG_MATRIX_MMA
+    return (tqg_lane() >> 2) + 8 * (r >> 1);
+#else
+    return TQM_RUN * tqm_k_lane() + r;
+#endif
+}
+TQG_FN int tqm_c_slot(int r) {
+    return TQM_COLUMNS == 2 ? r & 1 : 0;
+}
+TQG_FN int tqm_c_column(int slot) {
+    return TQM_COLUMNS == 2 ? 2 * (tqg_lane() & 3) + slot : tqg_lane() & 15;
+}
+/* Column of B's registers. */
+TQG_FN int tqm_b_column(void) {
+    return TQM_COLUMNS == 2 ? tqg_lane() >> 2 : tqg_lane() & 15;
+}
+
+/* One lane for each column of C. */
+TQG_FN int tqm_is_first(void) {
+    return tqg_lane() < (TQM_COLUMNS == 2 ? 4 : 16);
+}
+/* Lanes that hold the same columns of C: their results are parts of one. */
+TQG_FN float tqm_column_max(float x) {
+    TQG_UNROLL
+    for (int mask = TQM_COLUMNS == 2 ? 4 : 16; mask < TQG_WARP; mask *= 2)
+        x = tqg_max(x, tqg_shfl_xor(x, mask));
+    return x;
+}
+TQG_FN float tqm_column_sum(float x) {
+    TQG_UNROLL
+    for (int mask = TQM_COLUMNS == 2 ? 4 : 16; mask < TQG_WARP; mask *= 2)
+        x += tqg_shfl_xor(x, mask);
+    return x;
+}
+
+/* Which value of a tile's chunk half e of B's register r is, in k step `step` of S. */
+TQG_FN int tqm_tile_value(int step, int r, int e) {
+    const int per_quad = 2, lane_run = 2 * TQG_MMA_B;
+    return 16 * step + lane_run * tqm_k_lane() + 4 * (r / per_quad) + TQG_NIBBLE(r & 1, e);
+}
+
+/* The first of the two keys of a tile that register i % TQG_MMA_B of B holds in k step i / TQG_MMA_B of O. */
+TQG_FN int tqm_b_key(int i) {
+    const int step = i / TQG_MMA_B, r = i % TQG_MMA_B;
+    return 16 * step + TQM_RUN * tqm_k_lane() + (TQM_COLUMNS == 2 ? 8 : 2) * r;
+}
+
+/* Key of a tile that register i of S belongs to. */
+TQG_FN int tqm_s_key(int i) {
+    return 16 * (i / TQG_MMA_C) + tqm_c_row(i % TQG_MMA_C);
+}
+
+/* A mask of the halves of a pair that belong to visible ones of the keys of slot and slot + 1. */
+TQG_FN tqg_u32 tqm_visible(const tqa_range *range, int slot) {
+    return (tqa_is_visible(range, slot) ? 0x0000ffffu : 0) | (tqa_is_visible(range, slot + 1) ? 0xffff0000u : 0);
+}
+
+/* Exponent of a positive float, rounded down. */
+TQG_FN int tqm_exponent(float x) {
+    return (int)(tqg_bits(x) >> 23) - 127;
+}
+
+/* What to add to a half below 2^15 to set its top bit if it is 2^exponent or more, for both halves of a pair. */
+TQG_FN tqg_u32 tqm_limit(int exponent) {
+    return (tqg_u32)(0x8000 - ((exponent + 15) << 10)) * 0x10001u;
+}
+
+/* A table of bytes in registers, rather than constants that are built again for each use. */
+TQG_FN void tqm_keep(tqg_u32 *table) {
+    TQG_UNROLL
+    for (int i = 0; i < 4; i++)
+        table[i] = tqg_keep(table[i]);
+}
+
+/* ---- softmax ----------------------------------------------------------------------------------------------------- */
+
+/* Weights exp2(s * scale - max), scale one factor per row (0: 1), as the B operand; their sums are added to sum. Of each
+ * group of columns a lane has TQM_COLUMNS / each heads; each = 2: odd registers of s are spare, and their weights 0. */
+TQG_FN void tqm_weigh(const int groups, const int each, const float *s, const float *scale, const float *max, float *sum,
+                      tqg_u32 *weights) {
+    TQG_UNROLL
+    for (int b = 0; b < groups * TQM_BLOCKS; b++) {
+        float x[TQG_MMA_C];
+        TQG_UNROLL
+        for (int r = 0; r < TQG_MMA_C; r++) {
+            const int head = b / TQM_BLOCKS * (TQM_COLUMNS / each) + tqm_c_slot(r) / each, i = b * TQG_MMA_C + r;
+            x[r] = 0.0f;
+            if (r % each == 0) {
+                x[r] = tqg_exp2(scale ? tqg_fma(s[i], scale[i % TQM_SCORES], -max[head]) : s[i] - max[head]);
+                sum[head] += x[r];
+            }
+        }
+        tqg_c_to_b(x, weights + b * TQG_MMA_B);
+    }
+}
+
+/* Raises the maxima so that the weights of this tile are at most 2^exponent, and takes sums and outputs with them. */
+TQG_FN void tqm_raise(const int groups, const int each, const int outputs, const float *s, const float *scale, float exponent,
+                      float *max, float *sum, float *o) {
+    const int heads = TQM_COLUMNS / each;
+    TQG_UNROLL
+    for (int head = 0; head < groups * heads; head++) {
+        const int group = head / heads;
+        float top = TQA_NO_MAX;
+        TQG_UNROLL
+        for (int i = head % heads; i < TQM_SCORES; i += TQM_COLUMNS)
+            top = tqg_max(top, scale ? s[group * TQM_SCORES + i] * scale[i] : s[group * TQM_SCORES + i]);
+        top = tqg_max(max[head], tqm_column_max(top) - exponent);
+        const float keep = tqg_exp2(max[head] - top);
+        max[head] = top;
+        sum[head] *= keep;
+        TQG_UNROLL
+        for (int i = head % heads; i < outputs; i += TQM_COLUMNS)
+            o[group * outputs + i] *= keep;
+    }
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
+
+TQG_FN tqg_u4 tqm_u4(const tqg_u32 *x) {
+    tqg_u4 y;
+    y.x = x[0];
+    y.y = x[1];
+    y.z = x[2];
+    y.w = x[3];
+    return y;
+}
+/* From shared or global memory. */
+TQG_FN void tqm_read16(const int shared, const unsigned char *at, tqg_u32 *x) {
+    const tqg_u4 y = shared ? *(const tqg_u4 *)at : tqg_load16(at);
+    x[0] = y.x;
+    x[1] = y.y;
+    x[2] = y.z;
+    x[3] = y.w;
+}
+TQG_FN tqg_u32 tqm_read4(const int shared, const unsigned char *at) {
+    return shared ? *(const tqg_u32 *)at : tqg_load4(at);
+}
+
+/* ---- gains of a chunk in shared memory: what the lanes of a warp decoded for each other --------------------------- */
+
+#define TQM_K_GAIN_BYTES (16 * TQM_KEYS)
+#ifdef TQG_MATRIX_MMA
+#define TQM_V_GAIN_BYTES (16 * TQM_KEYS)
+#else
+/* [row block][part of the lanes][k step][4 or 8 keys], padded against bank conflicts. */
+#define TQM_V_GAIN_LANES (TQG_MMA_B == 4 ? 1 : 4)
+#define TQM_V_GAIN_RUN (TQG_MMA_B == 4 ? 80 : 48)
+#define TQM_V_GAIN_BYTES (TQM_STEPS * TQM_V_GAIN_LANES * TQM_V_GAIN_RUN)
+
+/* Where the gain of a row block and a key lies. */
+TQG_FN int tqm_gain_at(int tile, int key) {
+    if (TQM_V_GAIN_LANES == 1)
+        return tile * TQM_V_GAIN_RUN + 2 * key;
+    return (tile * 4 + (key >> 2 & 3)) * TQM_V_GAIN_RUN + 2 * (4 * (key >> 4) + (key & 3));
+}
+/* Those that multiply the registers of B in a k step. */
+TQG_FN void tqm_gains_of(const unsigned char *gains, int tile, int step, tqg_u32 *of) {
+    const unsigned char *at = gains + tqm_gain_at(tile, 16 * step + TQM_RUN * tqm_k_lane());
+    if (TQG_MMA_B == 4) {
+        const tqg_u4 x = *(const tqg_u4 *)at;
+        of[0] = x.x;
+        of[1] = x.y;
+        of[2] = x.z;
+        of[3] = x.w;
+    } else {
+        TQG_UNROLL
+        for (int r = 0; r < TQG_MMA_B; r++)
+            of[r] = ((const tqg_u32 *)at)[r];
+    }
+}
+#endif
+
+#ifdef TQG_COPY_BULK
+/* ---- a warp's ring of tiles in shared memory ---------------------------------------------------------------------- */
+
+/* A stage is a tile of K, a tile of V, and the barrier that tells when both are there. */
+enum { TQM_BAR_BYTES = 16 };
+
+typedef struct tqm_ring {
+    unsigned char *first;
+    int read;       /* offset of the stage to read next */
+    int fill;       /* of the one to fill next */
+    tqg_u32 parity; /* of the barrier of the stage to read */
+} tqm_ring;
+
+/* bytes: of the tiles of a stage. */
+TQG_FN void tqm_ring_init(tqm_ring *ring, unsigned char *first, int stages, int bytes) {
+    if (tqg_elect()) {
+        for (int i = 0; i < stages; i++)
+            tqg_bar_init((tqg_u64 *)(first + i * (bytes + TQM_BAR_BYTES) + bytes));
+    }
+    tqg_warp_sync();
+    ring->first = first;
+    ring->read = ring->fill = 0;
+    ring->parity = 0;
+}
+TQG_FN int tqm_ring_next(int stage, int stages, int bytes) {
+    stage += bytes + TQM_BAR_BYTES;
+    return stage == stages * (bytes + TQM_BAR_BYTES) ? 0 : stage;
+}
+TQG_FN void tqm_ring_fill(const tqm_ring *ring, const unsigned char *k, int k_bytes, const unsigned char *v, int v_bytes) {
+    if (tqg_elect()) {
+        unsigned char *const to = ring->first + ring->fill;
+        tqg_u64 *const bar = (tqg_u64 *)(to + k_bytes + v_bytes);
+        tqg_bar_expect(bar, (tqg_u32)(k_bytes + v_bytes));
+        tqg_bulk_copy(to, k, (tqg_u32)k_bytes, bar);
+        tqg_bulk_copy(to + k_bytes, v, (tqg_u32)v_bytes, bar);
+    }
+}
+TQG_FN const unsigned char *tqm_ring_wait(tqm_ring *ring, int stages, int bytes) {
+    const unsigned char *const stage = ring->first + ring->read;
+    tqg_bar_wait((tqg_u64 *)(stage + bytes), ring->parity);
+    ring->fill = ring->read;
+    ring->read = tqm_ring_next(ring->read, stages, bytes);
+    ring->parity ^= ring->read == 0;
+    return stage;
+}
+#endif
+
+#endif
