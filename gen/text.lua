@@ -21,11 +21,6 @@ function text.read(path)
     return texts[path]
 end
 
--- For texts that are still to come.
-function text.exists(path)
-    return pcall(text.read, path)
-end
-
 function text.render(path, env)
     return template.render(text.read(path), path, env)
 end

@@ -21,8 +21,8 @@
  * Halves (GPU kernels): factors of products are in half precision (h = 2^-11 a rounding, a step of 2^-24 below 2^-14),
  * sums in float32. Rounded are: rotated q; decoded values, up to DECODE_ROUNDINGS times (scale times step, times gain,
  * times centroid); products, where there is no fused instruction; softmax weights, relative to the largest of the
- * sequence, before and after they are multiplied by the scale of a value row. Or the integers above, with a step of q of
- * 16 bits in two bytes.
+ * sequence, before and after they are multiplied by the scale of a value row. Or the integers above, with a step of q
+ * of 16 bits in two bytes.
  *   D_j = scale (h (rounded(DECODE_ROUNDINGS, P_g) + rounded(2, q_i k_ji)) + integers + subnormals)
  *         P_g: sum of q_i k_ji over the values of one size, which are rounded alike
  *   softmax: rows of V do not know how K was rounded, so that the terms are independent, too, and D_j holds LAMBDA: the

@@ -43,7 +43,8 @@ typedef unsigned long long device_pointer;
 
 #define DECLARE(name, arguments) static int(*name) arguments;
 CUDA_FUNCTIONS(DECLARE)
-static int (*cuCtxGetId)(context of, unsigned long long *id); /* since CUDA 12; NULL before */
+static int (*cuCtxGetId)(context of, unsigned long long *id); /* since CUDA 12.0; NULL before */
+static int (*cuFuncLoad)(function what);                      /* since CUDA 12.4 */
 
 #define CALL(name, arguments) ((tq_gpu_result){name arguments, #name})
 
@@ -111,10 +112,13 @@ static tq_gpu_result cuda_find(void *from, const char *symbol, void **out) {
     return CALL(cuModuleGetFunction, (out, from, symbol));
 }
 
-/* Up to 48 KiB need no permission. */
-static tq_gpu_result cuda_allow_shared(void *of, int bytes) {
-    return bytes > 48 * 1024 ? CALL(cuFuncSetAttribute, (of, MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes))
-                             : (tq_gpu_result){0, ""};
+/* Up to 48 KiB need no permission. Without cuFuncLoad newer drivers may put off loading until the first launch, which must
+ * not happen in a capture. */
+static tq_gpu_result cuda_make_ready(void *what, int shared_bytes) {
+    tq_gpu_result result = {0, ""};
+    if (shared_bytes > 48 * 1024)
+        result = CALL(cuFuncSetAttribute, (what, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes));
+    return result.code || !cuFuncLoad ? result : CALL(cuFuncLoad, (what));
 }
 
 static tq_gpu_result cuda_launch(void *what, const unsigned grid[3], const tqg_kernel *kernel, void **arguments,
@@ -182,7 +186,7 @@ static const tq_gpu_driver driver = {
     .error = cuda_error,
     .load = cuda_load,
     .find = cuda_find,
-    .allow_shared = cuda_allow_shared,
+    .make_ready = cuda_make_ready,
     .launch = cuda_launch,
     .alloc = cuda_alloc,
     .free = cuda_free,
@@ -257,6 +261,7 @@ int tq_cuda_devices(tq_device *out, int most) {
     CUDA_FUNCTIONS(FIND)
     tq_gpu_absence optional;
     tq_gpu_symbol(library, name, "cuCtxGetId", &cuCtxGetId, &optional);
+    tq_gpu_symbol(library, name, "cuFuncLoad", &cuFuncLoad, &optional);
 
     int count = 0, n = 0;
     if (tq_gpu_missed(&driver, CALL(cuInit, (0)), -1, absence) ||

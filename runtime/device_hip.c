@@ -92,8 +92,8 @@ static tq_gpu_result hip_find(void *from, const char *symbol, void **out) {
     return CALL(hipModuleGetFunction, (out, from, symbol));
 }
 
-static tq_gpu_result hip_allow_shared(void *of, int bytes) {
-    (void)of, (void)bytes; /* a block may have all that there is */
+static tq_gpu_result hip_make_ready(void *what, int shared_bytes) {
+    (void)what, (void)shared_bytes; /* it is, and a block may have all shared memory that there is */
     return (tq_gpu_result){0, ""};
 }
 
@@ -157,7 +157,7 @@ static const tq_gpu_driver driver = {
     .error = hip_error,
     .load = hip_load,
     .find = hip_find,
-    .allow_shared = hip_allow_shared,
+    .make_ready = hip_make_ready,
     .launch = hip_launch,
     .alloc = hip_alloc,
     .free = hip_free,

@@ -1,5 +1,5 @@
-/* device_simt.c: the SIMT executor as two devices, which run GPU kernels on the CPU: simt:32 and simt:64, by the lanes of
- * a warp. Launches are done when they return; several threads may launch at the same time. */
+/* device_simt.c: the SIMT executor as two devices, which run GPU kernels on the CPU: simt:32 and simt:64, by the lanes
+ * of a warp. Launches are done when they return; several threads may launch at the same time. */
 #include "internal.h"
 #include "simt/simt.h"
 

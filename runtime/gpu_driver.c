@@ -132,7 +132,7 @@ static tq_status find_function(const tq_device *device, loaded_module *module, c
         return fail_memory(device);
     tq_status status = report(device, driver_of(device)->find(module->handle, kernel->symbol, &function->handle));
     if (!status)
-        status = report(device, driver_of(device)->allow_shared(function->handle, kernel->shared_bytes));
+        status = report(device, driver_of(device)->make_ready(function->handle, kernel->shared_bytes));
     if (status) {
         free(function);
         return status;

@@ -45,7 +45,8 @@ typedef struct tq_gpu_driver {
 
     tq_gpu_result (*load)(const void *image, void **module);
     tq_gpu_result (*find)(void *module, const char *symbol, void **function);
-    tq_gpu_result (*allow_shared)(void *function, int bytes);
+    /* Leaves a launch with shared_bytes nothing to do that could allocate or wait. */
+    tq_gpu_result (*make_ready)(void *function, int shared_bytes);
     tq_gpu_result (*launch)(void *function, const unsigned grid[3], const tqg_kernel *kernel, void **arguments,
                             void *stream);
 

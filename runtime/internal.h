@@ -37,17 +37,17 @@ int tq_has_word(const char *words, const char *word);
 
 /* device.c: the devices of this machine; device_cpu.c, device_simt.c, device_cuda.c and device_hip.c: one kind each.
  *
- * Every function may be called from any thread, and fails through tq_fail with a message that names the device. A device
- * makes its own context current where its driver wants that. `stream` is the driver's handle (CUstream, hipStream_t);
- * NULL: the default stream. */
+ * Every function may be called from any thread, and fails through tq_fail with a message that names the device. A
+ * device makes its own context current where its driver wants that. `stream` is the driver's handle (CUstream,
+ * hipStream_t); NULL: the default stream. */
 typedef struct tq_device_ops {
-    /* At plan time: all that a launch of this variant (registry->modules[variant->gpu->module]) needs: the module loaded,
-     * the function found, its shared-memory limit raised. What is loaded stays loaded and is found again at the next
-     * call. *function: what launch takes. TQ_ERR_DEVICE if the module or the function does not load. */
+    /* At plan time: all that a launch of this variant (registry->modules[variant->gpu->module]) needs: the module
+     * loaded, the function found, its shared-memory limit raised. What is loaded stays loaded and is found again at the
+     * next call. *function: what launch takes. TQ_ERR_DEVICE if the module or the function does not load. */
     tq_status (*prepare)(const tq_device *device, const tq_registry *registry, const tq_variant *variant,
                          void **function);
-    /* Enqueues one kernel: grid[0..2] blocks of kernel->threads threads with kernel->shared_bytes of shared memory; params
-     * is copied. Allocates nothing, waits for nothing, may be captured in a graph. */
+    /* Enqueues one kernel: grid[0..2] blocks of kernel->threads threads with kernel->shared_bytes of shared memory;
+     * params is copied. Allocates nothing, waits for nothing, may be captured in a graph. */
     tq_status (*launch)(const tq_device *device, const tqg_kernel *kernel, void *function, const unsigned grid[3],
                         const void *params, size_t params_bytes, void *stream);
 

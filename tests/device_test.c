@@ -52,6 +52,7 @@ static void test_memory(void **state) {
         assert_int_equal(tq_device_copy_in(device, NULL, NULL, 0), TQ_OK);
         assert_refused(tq_device_copy_in(device, NULL, here, N), TQ_ERR_ARGUMENT, "destination");
         assert_refused(tq_device_copy_out(device, back, NULL, N), TQ_ERR_ARGUMENT, "source");
+        tq_device_free(device, memory);
         assert_refused(tq_device_alloc(device, SIZE_MAX, &memory), TQ_ERR_MEMORY, device->name);
         assert_null(memory);
         assert_refused(tq_device_alloc(device, N, NULL), TQ_ERR_ARGUMENT, "out");

@@ -60,9 +60,8 @@ static int check(const tq_variant **variants, int n, const setting *s, tq_ref_ve
     for (int i = 0; i < n; i++) {
         char what[256];
         snprintf(what, sizeof what, "%s, %s", variants[i]->name, s->what);
-        tq_simt_set_seed(s->seed);
         tq_plan *plan = plan_pinned(variants[i], TQ_SIDE_K, HEADS, s->spec.batch, LONG_KEYS, s->n_splits);
-        problem_launch_on_device(p, plan, s->page_slots);
+        problem_launch_on_device(p, plan, s->page_slots, s->seed);
         wrong += !problem_judge(p, what, total);
         tq_plan_destroy(plan);
     }

@@ -1,5 +1,5 @@
-/* launch_gpu_test: launches on a device that loads kernels: which arguments reach a kernel, and which are refused before.
- */
+/* launch_gpu_test: launches on a device that loads kernels: which arguments reach a kernel, and which are refused
+ * before. / */
 #include "recorder.h"
 
 /* Every array of every op; what lies in there is of no interest here. */

@@ -171,11 +171,12 @@ void device_cache_free(device_cache *c) {
 
 enum { N_CACHES = 4, N_INPUTS = 4, ODD = 4 /* floats need no more alignment */ };
 
-void problem_launch_on_device(problem *p, const tq_plan *plan, int page_slots) {
+void problem_launch_on_device(problem *p, const tq_plan *plan, int page_slots, unsigned seed) {
+    const unsigned other_seed = seed + 101;
     const tq_device *device = plan->device;
     const problem_spec *spec = &p->spec;
     const tq_variant rows = {.layout = "rows"};
-    const tq_format_spec *half = spec_of("f16", spec->k->head_dim);
+    const tq_format_spec *half = f16_rows(spec->k->head_dim);
     const tq_cache *const from[N_CACHES] = {&p->k, &p->v, &p->sink_k, &p->sink_v};
     const tq_format_spec *const formats[N_CACHES] = {spec->k, spec->v, half, half};
     const buffer *const inputs[N_INPUTS] = {&p->q, &p->n_kv, &p->alibi, &p->sink_logits};
@@ -204,10 +205,17 @@ void problem_launch_on_device(problem *p, const tq_plan *plan, int page_slots) {
     args.lse = (float *)lse.data;
     const tq_launch launch = {.workspace = workspace.data, .workspace_bytes = bytes, .thread_count = 1};
     assert_int_equal(tq_workspace_init(plan, workspace.data, bytes), TQ_OK);
-    for (int run = 0; run < 2; run++) /* the first leaves the workspace as it found it */
+    uint8_t *first = malloc(out.bytes);
+    assert_non_null(first);
+    for (int run = 0; run < 2; run++) { /* the first leaves the workspace as it found it */
+        tq_simt_set_seed(run ? other_seed : seed);
         if (tq_decode(plan, &args, &launch) != TQ_OK || tq_device_synchronise(device, NULL) != TQ_OK)
             fail_msg("%s: %s", tq_plan_variant(plan), tq_error_message());
-    device_read(&out, p->out.data);
+        device_read(&out, run ? p->out.data : first);
+    }
+    if (memcmp(first, p->out.data, out.bytes) != 0) /* blocks and threads came in another order */
+        fail_msg("%s: two launches do not give the same bits", tq_plan_variant(plan));
+    free(first);
     device_read(&lse, p->lse.data);
     for (int i = 0; i < N_CACHES; i++)
         device_cache_free(&caches[i]);

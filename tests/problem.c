@@ -71,7 +71,7 @@ problem *problem_new(const problem_spec *spec) {
         p->args.sink_logits = (const float *)p->sink_logits.data;
     }
     if (spec->n_sink) {
-        const tq_format_spec *half = spec_of("f16", d);
+        const tq_format_spec *half = f16_rows(d);
         p->sink_k_rows = cache_new(&p->sink_k, spec->batch, spec->n_kv_heads, spec->n_sink, half->row_bytes, 0);
         p->sink_v_rows = cache_new(&p->sink_v, spec->batch, spec->n_kv_heads, spec->n_sink, half->row_bytes, 0);
         fill_cache(&p->sink_k, half, TQ_SIDE_K, spec);

@@ -110,6 +110,13 @@ const tq_format_spec *spec_of(const char *name, int head_dim) {
     return spec;
 }
 
+const tq_format_spec *f16_rows(int head_dim) {
+    static tq_format_spec specs[TQ_MAX_HEAD_DIM + 1];
+    specs[head_dim] = (tq_format_spec){
+        .name = "f16", .head_dim = head_dim, .bits = 16, .block = 1, .row_bytes = 2 * head_dim, .modes = ""};
+    return &specs[head_dim];
+}
+
 static size_t contract_length(const tq_variant *v) {
     return (size_t)(strstr(v->name, "__") - v->name);
 }

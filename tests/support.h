@@ -74,6 +74,9 @@ buffer cache_new(tq_cache *cache, int batch, int n_kv_heads, int n_slots, int ro
 /* The spec of a format as the reference uses it: one pointer for all targets. */
 const tq_format_spec *spec_of(const char *name, int head_dim);
 
+/* Rows of 16-bit floats, as sink tokens are, whether the build has kernels for them or not; one pointer for each. */
+const tq_format_spec *f16_rows(int head_dim);
+
 /* The variants of an op that the CPU runs (with $TQ_TEST_ONLY in their names, if that is set), sorted so that
  * implementations of one contract are adjacent; prints how many it does not run. The caller frees the array. */
 const tq_variant **variants_here(tq_op op, int *count);
@@ -84,8 +87,8 @@ tq_plan *plan_pinned(const tq_variant *variant, tq_side side, int n_kv_heads, in
 
 /* ---- devices ---------------------------------------------------------------------------------------------------- */
 
-/* Variants of GPU targets that a device of this machine runs, be it a SIMT device; sorted and chosen as above. The caller frees the
- * array. */
+/* Variants of GPU targets that a device of this machine runs, be it a SIMT device; sorted and chosen as above. The
+ * caller frees the array. */
 const tq_variant **gpu_variants_here(tq_op op, int *count);
 /* The first device that runs a variant. */
 const tq_device *device_for(const tq_variant *variant);
@@ -170,8 +173,9 @@ void problem_solve(problem *p);
 /* Runs a plan of this shape, or a variant with a plan made for it, into p->out and p->lse. */
 void problem_launch(problem *p, const tq_plan *plan, int n_threads);
 void problem_run(problem *p, const tq_variant *variant, int n_splits, int n_threads);
-/* The same on the device of a plan, with its caches in the plan's layout, contiguous (page_slots 0) or paged. */
-void problem_launch_on_device(problem *p, const tq_plan *plan, int page_slots);
+/* The same on the device of a plan, with its caches in the plan's layout, contiguous (page_slots 0) or paged. Twice, on
+ * SIMT devices with this and another order of blocks and threads: the bits must be the same. */
+void problem_launch_on_device(problem *p, const tq_plan *plan, int page_slots, unsigned seed);
 /* Judges p->out and p->lse; 1 if all is within bounds. Prints what is not. */
 int problem_judge(const problem *p, const char *what, tq_ref_verdict *total);
 

@@ -44,8 +44,8 @@ void contract_sizes(const tq_device *device, int *n_kv, int *n_kv_heads);
 
 const tq_device *contract_device(const contract_axes *axes);
 
-/* Every contract that the axes select of what their device runs, in registry order of the formats; fails if it runs none
- * with one of the values. Returns the count; the caller frees *out. */
+/* Every contract that the axes select of what their device runs, in registry order of the formats; fails if it runs
+ * none with one of the values. Returns the count; the caller frees *out. */
 int contract_list(const contract_axes *axes, contract **out);
 
 /* The next variant of the contract at or after *index that the device runs; false when there is none. */

@@ -149,8 +149,8 @@ static void fill_side(harness *h, const contract *of, tq_side side, const char *
     tq_plan_destroy(plan);
 }
 
-/* What must go by before a buffer is cold, and how much room there is. Caches of GPUs are not asked for: none is larger.
- */
+/* What must go by before a buffer is cold, and how much room there is. Caches of GPUs are not asked for: none is
+ * larger. / */
 static void cache_sizes(const harness *h, double *cache_bytes, double *free_bytes) {
     tq_device_info info;
     cli_check(tq_device_describe(h->options.device, &info));

@@ -17,8 +17,8 @@ typedef struct machine_limits {
 size_t machine_cache_bytes(void);
 /* Bytes of memory that can be had without swapping. */
 size_t machine_free_bytes(void);
-/* About half a second on all threads of the pool. GPUs: how fast memory is filled stands for reading, which is about the
- * same there, and multiply rates are NaN. SIMT devices have no limits: all are NaN. */
+/* About half a second on all threads of the pool. GPUs: how fast memory is filled stands for reading, which is about
+ * the same there, and multiply rates are NaN. SIMT devices have no limits: all are NaN. */
 machine_limits machine_measure(const tq_device *device, pool *p);
 
 #endif

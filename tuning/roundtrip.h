@@ -26,8 +26,9 @@ format_spec format_spec_parse(const char *text, int head_dim);
  * Returns the count; the caller frees *out. */
 int format_spec_all(int head_dim, format_spec **out);
 
-/* What the device's kernels leave of x after quantising, [heads][tokens][head_dim]; the first n_sink tokens pass through f16 instead. The
- * mean of +centre is the one of the first CENTRE_TOKENS tokens: a cache must fix it before it stores them. */
+/* What the device's kernels leave of x after quantising, [heads][tokens][head_dim]; the first n_sink tokens pass
+ * through f16 instead. The mean of +centre is the one of the first CENTRE_TOKENS tokens: a cache must fix it before it
+ * stores them. */
 enum { CENTRE_TOKENS = 128 };
 void roundtrip(const tq_device *device, pool *p, const npy *x, tq_side side, const side_spec *spec, int n_sink,
                float *out);

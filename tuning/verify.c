@@ -34,9 +34,17 @@ static float *to_device(const trial *t, const float *x, size_t n) {
     return memory_copy(t->device, x, n * sizeof *x);
 }
 
+/* Rows of 16-bit floats are known, whether this build has kernels for them or not: sink tokens are such. */
 static const tq_format_spec *spec_of(const char *format, int head_dim) {
+    static tq_format_spec f16 = {.name = "f16", .bits = 16, .block = 1, .modes = ""};
     const tq_format_spec *spec;
-    cli_check(tq_format_lookup("format", format, head_dim, &spec));
+    tq_status status = tq_format_lookup("format", format, head_dim, &spec);
+    if (status && strcmp(format, f16.name) == 0) {
+        f16.head_dim = head_dim;
+        f16.row_bytes = 2 * head_dim;
+        return &f16;
+    }
+    cli_check(status);
     return spec;
 }
 
@@ -177,8 +185,8 @@ static size_t x_of(const trial *t, int i) {
     return (size_t)((sequence * SLOTS + slot) * KV_HEADS + head) * (size_t)t->c->head_dim;
 }
 
-/* Rows of Gaussian vectors. The CPU's come from its default kernel, those of other devices, whose kernels are less known,
- * from the reference. */
+/* Rows of Gaussian vectors. The CPU's come from its default kernel, those of other devices, whose kernels are less
+ * known, from the reference. */
 static side_cache random_cache(trial *t, tq_side side, const char *format, const char *layout) {
     const size_t n = (size_t)ROWS * (size_t)t->c->head_dim;
     side_cache cache = new_cache(t, side, format, layout);

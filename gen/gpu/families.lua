@@ -7,14 +7,13 @@
 --   layouts   that it reads (writes)
 --   axes      implementation axes of gen/axes.lua: { name = legal values, best first }
 --   defaults  of some of them, the values that nobody has to ask for; absent: all
---   legal     function(variant, arch): true, or nil and the reason
+--   legal     function(variant, arch): true, or nil and the reason. It is also asked about variants of which some axes are
+--             not known yet, and is left where it looks at one of those
 --   geometry  function(variant, arch, k_layout, v_layout): { threads =, shared_bytes =, keys_per_step =, keys_per_tile =,
 --             blocks_per_sm = }, see tqg_kernel; layouts as formats.layout gives them, nil where there is none. For
 --             tests/gpu/gates.py also loop_keys: keys that one trip of a warp through the hot loop serves, shared equally
 --             among warps that serve the same ones for other heads
 --   env       function(variant, arch, env): adds names to what the template sees
-
-local text = require "text"
 
 local families = { list = {} }
 
@@ -22,10 +21,8 @@ local by_name = {}
 
 for _, name in ipairs { "mma", "lane", "tile", "vec", "append", "dequantise", "repack" } do
     local family = require("gpu." .. name)
-    if text.exists(family.template) then
-        by_name[name] = family
-        families.list[#families.list + 1] = family
-    end
+    by_name[name] = family
+    families.list[#families.list + 1] = family
 end
 
 function families.get(name)

@@ -9,9 +9,9 @@ local lane = {
     name = "lane",
     op = "decode",
     template = "templates/gpu/decode_lane.c",
-    shared = { "rows.h", "codes.h", "attention.h" },
+    shared = { "rows.h", "codes.h", "attention.h", "dots.h" },
     layouts = { "tile_lane" },
-    axes = {},
+    axes = { k_path = { "i8", "f16" } },
 }
 
 local ACCUMULATORS = 32 -- floats of P.V per lane: more would not leave registers for what is decoded
@@ -45,6 +45,9 @@ function lane.legal(variant, arch)
         if not ok then
             return nil, reason
         end
+    end
+    if variant.k_path == "i8" and formats.layout(variant.k, variant.head_dim).subs > 0 then
+        return nil, "sums of bytes are converted once per scale or gain, and for gains that costs more than it saves"
     end
     return true
 end

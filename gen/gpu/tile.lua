@@ -1,79 +1,92 @@
--- Decode where all query heads of a group share what is decoded, by dot products of halves. Rows are staged in shared memory;
--- tiles of layout tile_lane are read as they are.
+-- Decode over rows, which a block stages in shared memory: all query heads of a group share what is decoded, by dot products
+-- of halves.
 
 local attention = require "gpu.attention"
-local formats = require "formats"
-local tiles = require "tiles"
 
 local tile = {
     name = "tile",
     op = "decode",
     template = "templates/gpu/decode_tile.c",
-    shared = { "rows.h", "codes.h", "attention.h" },
-    layouts = { "tile_lane" },
-    axes = {},
+    shared = { "rows.h", "codes.h", "attention.h", "dots.h" },
+    layouts = { "rows" },
+    axes = { k_path = { "i8", "f16" } },
 }
 
 local ACCUMULATORS = 32 -- floats of P.V per lane: more would not leave registers for what is decoded
+local PREFETCH = 12 -- 16-byte loads that a lane has room for ahead
 
 local function ceil_div(a, b)
     return (a + b - 1) // b
 end
 
--- How the query heads of a group and the tiles of a range are shared among the warps of a block.
-local function shape(variant)
-    local values = ceil_div(variant.head_dim, 32)
-    local groups = ceil_div(variant.gqa, math.max(1, ACCUMULATORS // values))
-    local tile_warps = math.max(1, 4 // groups)
-    return { groups = groups, heads = ceil_div(variant.gqa, groups), tile_warps = tile_warps,
-        warps = groups * tile_warps }
+-- How the rows of one side lie in shared memory: stride; words, of 16 bytes, that hold those of a step, and loads of them
+-- per lane; padded: words per row if a pad of 16 bytes follows each row.
+local function staged(layout, warp)
+    local row = layout.row_bytes
+    if row % 32 == 0 then
+        local words = warp * row // 16
+        return { stride = row + 16, padded = row // 16, words = words, loads = words // warp, bytes = warp * (row + 16) }
+    end
+    local words = ceil_div(14 + warp * row, 16)
+    return { stride = row, padded = false, words = words, loads = ceil_div(words, warp), bytes = 16 * words + 16 }
 end
 
--- Scales that weigh V: P is kept once for each of them. Rows of P are padded so that lanes which read different ones meet
--- different banks.
-local function weights(variant, v)
-    local sets = v.subs > 0 and v.chunk // 16 or 1
-    return { sets = sets, set_halves = shape(variant).heads * 32 + (sets > 1 and 8 or 0) }
+local function rows_of(variant, arch, k, v, heads)
+    local out = { k = staged(k, arch.warp), v = staged(v, arch.warp) }
+    out.region = math.max(out.k.bytes, out.v.bytes)
+    out.columns = v.format.bits < 8 and v.n_blocks * (v.full_units + (v.tail and 1 or 0)) * 4 or variant.head_dim // 8
+    out.per_lane = ceil_div(out.columns, arch.warp)
+    out.parts = 1
+    while 2 * out.parts * out.columns <= arch.warp and 2 * out.parts <= arch.warp // 4 do
+        out.parts = 2 * out.parts
+    end
+    out.scales = v.n_scales
+    out.sets = v.format.bits == 16 and 1 or v.n_blocks * math.max(1, v.subs)
+    out.set_halves = heads * arch.warp + (out.sets > 1 and 8 or 0)
+    return out
+end
+
+-- How the query heads of a group and the rows of a range are shared among the warps of a block; nil if even one warp needs
+-- more shared memory than there is.
+local function shape(variant, arch, k, v)
+    local per_lane = rows_of(variant, arch, k, v, 1).per_lane
+    local groups = ceil_div(variant.gqa, math.max(1, ACCUMULATORS // (8 * per_lane)))
+    local heads = ceil_div(variant.gqa, groups)
+    local rows = rows_of(variant, arch, k, v, heads)
+    local bytes = rows.region + 2 * rows.sets * rows.set_halves
+    local row_warps = math.min(math.max(1, 4 // groups), arch.shared_limit // (groups * bytes))
+    if row_warps < 1 then
+        return nil
+    end
+    return { groups = groups, heads = heads, row_warps = row_warps, warps = groups * row_warps, bytes = bytes }, rows
+end
+
+local function layouts(variant)
+    local formats = require "formats"
+    return formats.layout(variant.k, variant.head_dim), formats.layout(variant.v, variant.head_dim)
 end
 
 function tile.legal(variant, arch)
-    if arch.warp ~= 32 then
-        return nil, "layout tile_lane is for warps of 32 lanes"
+    local k, v = layouts(variant)
+    if not shape(variant, arch, k, v) then
+        return nil, "the rows of a warp's keys fit in shared memory"
     end
-    for _, format in ipairs { variant.k, variant.v } do
-        local ok, reason = tiles.bytes(tiles.get(variant.layout), formats.layout(format, variant.head_dim))
-        if not ok then
-            return nil, reason
-        end
+    if variant.k_path == "i8" and variant.k == "f16" then
+        return nil, "f16 has no integer centroids"
     end
     return true
 end
 
--- Blocks per multiprocessor (of four SIMDs) that registers allow: what is stored of a tile, and per head sums, maxima,
--- weights and accumulators.
-local function blocks(variant, arch, k, v)
-    local s, chunks = shape(variant), #k.chunks
-    local gains = (k.subs > 0 and 8 or 0) + (v.subs > 0 and 8 or 0)
-    local need = 40 + chunks * (4 * (k.format.bits + v.format.bits) + gains) + s.heads * (9 + 4 * chunks)
-    local waves = math.min(16, arch.registers // 64 // (need + 23 - (need + 23) % 24))
-    return math.max(1, waves * 4 // s.warps)
-end
-
 function tile.geometry(variant, arch, k, v)
-    local s, w = shape(variant), weights(variant, v)
-    local stage = 2 * #v.chunks * w.sets * w.set_halves * s.warps
-    local finish = 4 * (attention.result_floats(variant.head_dim, variant.gqa) + 2 * s.tile_warps * variant.gqa)
-    local q = 4 * variant.gqa * variant.head_dim
-    return { threads = s.warps * 32, shared_bytes = math.max(stage, finish, q), keys_per_step = 32, keys_per_tile = 32,
-        blocks_per_sm = blocks(variant, arch, k, v), loop_keys = 32 / s.groups }
+    local s = shape(variant, arch, k, v)
+    local finish = 4 * (attention.result_floats(variant.head_dim, variant.gqa) + 2 * s.row_warps * variant.gqa)
+    return { threads = s.warps * arch.warp, shared_bytes = math.max(s.warps * s.bytes, finish), keys_per_step = arch.warp,
+        keys_per_tile = 1, blocks_per_sm = 4, loop_keys = arch.warp / s.groups }
 end
 
-function tile.env(variant, _, env)
-    env.shape = shape(variant)
-    env.k_chunk = tiles.chunk(tiles.get(variant.layout), env.k.bits, env.k.subs > 0)
-    env.v_chunk = tiles.chunk(tiles.get(variant.layout), env.v.bits, env.v.subs > 0)
-    env.weights = weights(variant, env.v)
-    env.n_chunks = variant.head_dim // tiles.CHUNK
+function tile.env(variant, arch, env)
+    env.shape, env.rows = shape(variant, arch, layouts(variant))
+    env.prefetch = env.rows.k.loads + env.rows.v.loads <= PREFETCH
 end
 
 return tile

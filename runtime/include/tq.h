@@ -232,8 +232,8 @@ TQ_API const char *tq_plan_runner_up(const tq_plan *plan, int index);
 TQ_API int tq_plan_splits(const tq_plan *plan);
 /* Bytes that a launch needs, on the plan's device; 0 for other ops than decode. */
 TQ_API size_t tq_plan_workspace_bytes(const tq_plan *plan);
-/* Once per workspace, before its first launch and whenever it goes to another plan, or after a launch that failed on the
- * device. 64-byte aligned. On GPUs it fills the arrival counters through the default stream and waits for that. */
+/* Once per workspace, before its first launch and whenever it goes to another plan, or after a launch that failed on
+ * the device. 64-byte aligned. On GPUs it fills the arrival counters through the default stream and waits for that. */
 TQ_API tq_status tq_workspace_init(const tq_plan *plan, void *workspace, size_t bytes);
 
 /* ---- launches --------------------------------------------------------------------------------------------------- */
@@ -250,17 +250,17 @@ typedef struct tq_launch {
     void *stream;     /* CUstream, hipStream_t; NULL: the default stream. The CPU takes no notice of it */
 } tq_launch;
 
-/* Packed rows, or tiles. Slot t of a head lies in unit u = t / keys_per_unit of its layout: a row (keys_per_unit 1) or a
- * tile. The unit of (sequence s, KV head h, slot t) starts at
+/* Packed rows, or tiles. Slot t of a head lies in unit u = t / keys_per_unit of its layout: a row (keys_per_unit 1) or
+ * a tile. The unit of (sequence s, KV head h, slot t) starts at
  *   contiguous caches   data + s*seq_stride + h*head_stride + u*token_stride
  *   paged caches        data + page*page_stride + h*head_stride + (u of the page's first slot taken away)*token_stride,
  *                       page = pages[s*pages_stride + t/page_slots]
  * in bytes; token_stride is the distance between units. Strides are multiples of 2, of tiles 16. Head-contiguous
- * (head_stride = n_slots*row_bytes) is fastest; token-interleaved works by its strides. Units must not overlap, but where
- * a cache is only read, seq_stride 0 lets all sequences share it. Devices other than the CPU may read whole aligned
- * 16-byte words that hold part of a row.
- * Paged caches are for GPU devices; a table entry that names no page of the buffer is the caller's error, which nobody
- * notices. Entries for slots that a launch does not touch are not read. */
+ * (head_stride = n_slots*row_bytes) is fastest; token-interleaved works by its strides. Units must not overlap, but
+ * where a cache is only read, seq_stride 0 lets all sequences share it. Devices other than the CPU may read whole
+ * aligned 16-byte words that hold part of a row. Paged caches are for GPU devices; a table entry that names no page of
+ * the buffer is the caller's error, which nobody notices. Entries for slots that a launch does not touch are not read.
+ */
 typedef struct tq_cache {
     void *data;
     size_t bytes; /* size of the whole buffer; every unit must lie inside */
@@ -285,9 +285,9 @@ typedef struct tq_append_args {
         *status; /* GPU devices: becomes 1 if a row held NaN or Inf, and is left alone otherwise; NULL: not wanted */
 } tq_append_args;
 
-/* Quantises and stores. NaN or Inf in this thread's share: TQ_ERR_NOT_FINITE and nothing of the share is stored. On GPUs
- * such rows are not stored, all others are, and *args->status tells. Tiles hold one scale per rotated chunk: there the
- * searched mode fits that one. */
+/* Quantises and stores. NaN or Inf in this thread's share: TQ_ERR_NOT_FINITE and nothing of the share is stored. On
+ * GPUs such rows are not stored, all others are, and *args->status tells. Tiles hold one scale per rotated chunk: there
+ * the searched mode fits that one. */
 TQ_API tq_status tq_append(const tq_plan *plan, const tq_append_args *args, const tq_launch *launch);
 
 typedef enum tq_value_type { TQ_F32 = 0, TQ_F16 } tq_value_type;
@@ -304,9 +304,9 @@ typedef struct tq_dequantise_args {
 
 TQ_API tq_status tq_dequantise(const tq_plan *plan, const tq_dequantise_args *args, const tq_launch *launch);
 
-/* Copies slots first_slot .. first_slot + n_tokens - 1 of each sequence from a cache of rows to one of tiles of the same
- * format, or back, on GPU devices. Bits are moved, not values: there and back again is the identity, except that a tile
- * has one scale per rotated chunk where a row of some modes has several. */
+/* Copies slots first_slot .. first_slot + n_tokens - 1 of each sequence from a cache of rows to one of tiles of the
+ * same format, or back, on GPU devices. Bits are moved, not values: there and back again is the identity, except that a
+ * tile has one scale per rotated chunk where a row of some modes has several. */
 typedef struct tq_repack_args {
     int batch, n_tokens;
     const tq_cache *rows, *tiles;

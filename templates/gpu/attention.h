@@ -23,8 +23,11 @@ typedef struct tqa_cache {
     int page_shift, page_mask; /* units within a page */
 } tqa_cache;
 
+TQG_FN int tqa_log2_of(float power_of_two) {
+    return (int)(tqg_bits(power_of_two) >> 23) - 127;
+}
 TQG_FN int tqa_log2(int power_of_two) {
-    return (int)(tqg_bits((float)power_of_two) >> 23) - 127;
+    return tqa_log2_of((float)power_of_two);
 }
 
 TQG_FN tqa_cache tqa_cache_of(const tqg_cache *cache, int sequence, int kv_head, int keys_per_unit) {
@@ -50,6 +53,12 @@ TQG_FN const tqg_u8 *tqa_unit(const tqa_cache *c, int unit) {
         return c->first + (tqg_u64)(tqg_u32)unit * c->unit_stride;
     return c->first + (tqg_u64)tqg_uniform(c->pages + (unit >> c->page_shift)) * c->page_stride +
            (tqg_u64)(tqg_u32)(unit & c->page_mask) * c->unit_stride;
+}
+
+/* The same from the argument itself: where that is read again each time, nothing is held in registers. */
+TQG_FN const tqg_u8 *tqa_unit_of(const tqg_cache *cache, int keys_per_unit, int unit) {
+    const tqa_cache c = tqa_cache_of(cache, tqg_block_z(), tqg_block_y(), keys_per_unit);
+    return tqa_unit(&c, unit);
 }
 
 /* ---- which keys a block reads ----------------------------------------------------------------------------------- */
@@ -221,12 +230,12 @@ TQG_FN void tqa_prepare_q(const tqg_decode_params *p, const tqa_range *r, int gq
 % end
 }
 
-/* Global memory for a block's prepared q, 4-byte words gqa * head_dim / 2 of them: its part of p->partials, from a line of
- * its own on, until it has a partial result. */
+/* Global memory for a block's prepared q: its part of p->partials, from a 64-byte line of its own on, until it has a partial
+ * result; gqa * (head_dim + 2) - 15 words. */
 TQG_FN tqg_u32 *tqa_workspace(const tqg_decode_params *p, const tqa_range *r, int gqa) {
     const tqg_i64 size = gqa * (TQA_HEAD_DIM + 2);
     const float *mine = p->partials + ((tqg_i64)(r->sequence * p->n_kv_heads + r->kv_head) * p->n_splits + r->split) * size;
-    return (tqg_u32 *)(((tqg_u64)mine + 127) & ~(tqg_u64)127);
+    return (tqg_u32 *)(((tqg_u64)mine + 63) & ~(tqg_u64)63);
 }
 
 /* The largest magnitude among n shared values, by every warp for itself. */

@@ -1,7 +1,8 @@
-% local n_chunks, columns = head_dim // 128, mma.columns
-% local finished = k.subs > 0 or n_chunks > 1 -- are scores complete, or still to be multiplied with a scale?
+% local n_chunks, bytes = head_dim // 128, mma.k_path == "i8"
+% local finished = not bytes and (k.subs > 0 or n_chunks > 1) -- are scores complete, or still to be multiplied with a scale?
+% local chunk_scales = n_chunks > 1 and (bytes or k.subs == 0) -- are chunks added up with a scale each?
 % assert(head_dim % 128 == 0 and k.rotated and v.rotated, "tiles hold chunks of 128 values")
-/* ${mma.doc} */
+/* Tiles of both sides${mma.ring and "" or ", each read into registers while the other is worked on"}. */
 TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_per_sm}) {
     enum {
         GQA = ${gqa},
@@ -10,12 +11,19 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         CHUNKS = ${n_chunks},
         GROUPS = ${mma.groups}, /* of columns of B */
         EACH = ${mma.split_q and 2 or 1}, /* columns of a head: of q rounded, and of what that left */
+% if bytes then
+        PARTS = ${mma.split_q and 1 or 2}, /* products for hi and lo of q */
+        Q_REGISTERS = CHUNKS * K_BYTE_Q,
+% else
         Q_REGISTERS = CHUNKS * TQM_STEPS * TQG_MMA_B,
+% end
         OUTPUTS = CHUNKS * TQM_OUTPUTS,
         SLOTS = TQM_COLUMNS / EACH, /* heads that a lane has scores of, per group */
+        IN_SHARED = ${mma.ring and 1 or 0}, /* tiles, not in global memory */
         WEIGHT_BITS = ${v.subs > 0 and 19 or 15}, /* gains are below 2^-4 */
-        Q_BYTES = GQA * TQA_HEAD_DIM * 4,
-        GAIN_BYTES = CHUNKS * (${k.subs > 0 and "TQM_K_GAIN_BYTES" or "0"} + ${v.subs > 0 and "TQM_V_GAIN_BYTES" or "0"}),
+        Q_BYTES = ${mma.q_bytes},
+        K_GAIN_BYTES = ${k.subs == 0 and "0" or bytes and "K_BYTE_GAIN_BYTES" or "TQM_K_GAIN_BYTES"},
+        GAIN_BYTES = CHUNKS * (K_GAIN_BYTES + ${v.subs > 0 and "TQM_V_GAIN_BYTES" or "0"}),
 % if mma.ring then
         STAGES = ${mma.stages},
         STAGE_BYTES = K_TILE_BYTES + V_TILE_BYTES,
@@ -37,7 +45,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % if k.subs + v.subs > 0 then
     unsigned char *const gains = TQG_SHARED + Q_BYTES + warp * GAIN_BYTES;
 %     if v.subs > 0 then
-    unsigned char *const v_gains = gains + ${k.subs > 0 and "CHUNKS * TQM_K_GAIN_BYTES" or "0"};
+    unsigned char *const v_gains = gains + CHUNKS * K_GAIN_BYTES;
 %     end
 % end
 % if mma.ring then
@@ -56,7 +64,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         v_from += WARPS * (tqg_u64)v_cache.unit_stride;
         ring.fill = tqm_ring_next(ring.fill, STAGES, STAGE_BYTES);
     }
-% else
+% elseif mma.ahead then
     k_part k[CHUNKS];
     v_part v[CHUNKS];
     if (tile < end) {
@@ -71,32 +79,55 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     }
 % end
 
-    /* q, in units of 1 / q_unit, which is 1 unless halves need another. */
-    float *const q_shared = (float *)TQG_SHARED;
-    tqa_prepare_q(&p, &range, GQA, THREADS, q_shared);
-    const float largest = tqa_largest(q_shared, GQA * TQA_HEAD_DIM) * K_UNIT;
+    float *const q_floats = (float *)TQG_SHARED;
+    tqa_prepare_q(&p, &range, GQA, THREADS, q_floats);
+% if bytes then
+    /* q in bytes, each head in a unit of its own. */
+    float q_scale = 0.0f, byte_unit[SLOTS];
+    TQG_UNROLL
+    for (int slot = 0; slot < SLOTS; slot++)
+        byte_unit[slot] = 0.0f;
+    for (int head = 0; head < GQA; head++) {
+        const float unit = tqm_largest(q_floats + head * TQA_HEAD_DIM, TQA_HEAD_DIM) * (1.0f / 32256);
+        if (head == tqm_b_column() / EACH)
+            q_scale = unit > 0.0f ? 1.0f / unit : 0.0f;
+        TQG_UNROLL
+        for (int slot = 0; slot < SLOTS; slot++) {
+            if (head == tqm_c_column(slot) / EACH)
+                byte_unit[slot] = unit * K_STEP;
+        }
+    }
+    tqg_u32 q[PARTS * Q_REGISTERS];
+    const int q_head = tqm_b_column() / EACH < GQA ? tqm_b_column() / EACH : 0;
+    TQG_UNROLL
+    for (int i = 0; i < PARTS * Q_REGISTERS; i++)
+        q[i] = k_byte_q(q_floats + q_head * TQA_HEAD_DIM + i % Q_REGISTERS / K_BYTE_Q * TQM_CHUNK, q_scale,
+                        PARTS == 2 ? i / Q_REGISTERS : tqm_b_column() & 1, i % K_BYTE_Q);
+% else
+    /* q in halves, multiplied by q_unit, which is 1 unless they need another. */
+    const float largest = tqa_largest(q_floats, GQA * TQA_HEAD_DIM) * K_UNIT;
     const float q_unit = largest >= 0x1p-3f && largest < 0x1p14f ? 1.0f : tqa_normalise(largest, 0x1p6f);
+%     if mma.q_shared then
+    tqg_u4 *const q_shared = (tqg_u4 *)(TQG_SHARED + GQA * TQA_HEAD_DIM * 4);
+    for (int i = warp * 4; i < GROUPS * Q_REGISTERS; i += WARPS * 4) {
+        tqg_u32 x[4];
+        TQG_UNROLL
+        for (int j = 0; j < 4; j++)
+            x[j] = tqm_q_register(EACH, GQA, q_floats, K_UNIT * q_unit, (i + j) / Q_REGISTERS, (i + j) % Q_REGISTERS);
+        q_shared[i / 4 * TQG_WARP + tqg_lane()] = tqm_u4(x);
+    }
+    tqg_block_sync();
+%     else
     tqg_u32 q[GROUPS * Q_REGISTERS];
     TQG_UNROLL
-    for (int i = 0; i < GROUPS * Q_REGISTERS; i++) {
-        const int chunk = i % Q_REGISTERS / (TQM_STEPS * TQG_MMA_B), step = i / TQG_MMA_B % TQM_STEPS;
-        const int column = i / Q_REGISTERS * TQG_MMA_N + tqm_b_column(), head = column / EACH;
-        float x[2];
-        TQG_UNROLL
-        for (int e = 0; e < 2; e++) {
-            const int value = chunk * TQM_CHUNK + tqm_tile_value(step, i % TQG_MMA_B, e);
-            x[e] = head < GQA ? q_shared[head * TQA_HEAD_DIM + value] * (K_UNIT * q_unit) : 0.0f;
-% if mma.split_q then
-            if (column & 1)
-                x[e] = (x[e] - tqg_half(tqg_to_half(x[e]))) * 0x1p11f;
+    for (int i = 0; i < GROUPS * Q_REGISTERS; i++)
+        q[i] = tqm_q_register(EACH, GQA, q_floats, K_UNIT * q_unit, i / Q_REGISTERS, i % Q_REGISTERS);
+%     end
 % end
-        }
-        q[i] = tqg_h2(x[0], x[1]);
-    }
 
     /* Tiles from `plain` on, n_plain of them, have nothing but visible keys and scores without options. */
     const int plain = (range.begin + TQM_KEYS - 1) / TQM_KEYS;
-    const int n_plain = tqa_has_options(&p) || q_unit != 1.0f ? 0 : range.n_kv / TQM_KEYS - plain;
+    const int n_plain = tqa_has_options(&p)${bytes and "" or " || q_unit != 1.0f"} ? 0 : range.n_kv / TQM_KEYS - plain;
 
     float max[GROUPS * SLOTS], sum[GROUPS * SLOTS], o[GROUPS * OUTPUTS];
     TQG_UNROLL
@@ -110,19 +141,27 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     /* Scales of V stay below 2^scale_bits and weights below 2^(WEIGHT_BITS - scale_bits): their products are halves. */
     int scale_bits = WEIGHT_BITS - 13;
 
-    tqg_u32 k_bytes_of[4]${k.format ~= v.format and ", v_bytes_of[4]" or ""};
-    k_table(k_bytes_of);
-    tqm_keep(k_bytes_of);
-% if k.format ~= v.format then
-    v_table(v_bytes_of);
-    tqm_keep(v_bytes_of);
+    /* Bytes of the centroids, in registers. */
+% local shared_table = not bytes and k.format == v.format
+% if bytes then
+    tqg_u32 k_bytes[2];
+    k_byte_table(k_bytes);
 % else
-    const tqg_u32 *const v_bytes_of = k_bytes_of;
+    tqg_u32 k_bytes[4];
+    k_table(k_bytes);
+    tqm_keep(k_bytes);
+% end
+% if shared_table then
+    const tqg_u32 *const v_bytes = k_bytes;
+% else
+    tqg_u32 v_bytes[4];
+    v_table(v_bytes);
+    tqm_keep(v_bytes);
 % end
 
     TQG_NO_UNROLL
     while (tile < end) {
-% if mma.ring then
+% if not mma.ahead then
         k_part k[CHUNKS];
         v_part v[CHUNKS];
 % end
@@ -140,10 +179,14 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         k_from += WARPS * (tqg_u64)k_cache.unit_stride;
         v_from += WARPS * (tqg_u64)v_cache.unit_stride;
         const unsigned char *const k_tile = tqm_ring_wait(&ring, STAGES, STAGE_BYTES), *const v_tile = k_tile + K_TILE_BYTES;
+% elseif not mma.ahead then
+        const unsigned char *const k_tile = tqa_unit(&k_cache, tile), *const v_tile = tqa_unit(&v_cache, tile);
+% end
+% if not mma.ahead then
         TQG_UNROLL
         for (int c = 0; c < CHUNKS; c++) {
-            k_load_scales(1, k_tile + c * K_SUBTILE_BYTES, k + c);
-            v_load_scales(1, v_tile + c * V_SUBTILE_BYTES, v + c);
+            k_load_scales(IN_SHARED, k_tile + c * K_SUBTILE_BYTES, k + c);
+            v_load_scales(IN_SHARED, v_tile + c * V_SUBTILE_BYTES, v + c);
         }
 % end
         if (special) { /* what lies behind invisible keys may be no numbers */
@@ -155,7 +198,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         TQG_UNROLL
         for (int c = 0; c < CHUNKS; c++) {
 %     if k.subs > 0 then
-            k_tile_gains(k[c].gains, k[c].pair, (tqg_u4 *)(gains + c * TQM_K_GAIN_BYTES));
+            ${bytes and "k_byte_gains(k[c].gains" or "k_tile_gains(k[c].gains, k[c].pair"}, (tqg_u4 *)(gains + c * K_GAIN_BYTES));
 %     end
 %     if v.subs > 0 then
             v_tile_gains(v[c].gains, v[c].pair, v_gains + c * TQM_V_GAIN_BYTES);
@@ -169,32 +212,33 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         TQG_UNROLL
         for (int i = 0; i < GROUPS * TQM_SCORES; i++)
             s[i] = 0.0f;
-% if k.subs > 0 or n_chunks == 1 then
         TQG_UNROLL
         for (int c = 0; c < CHUNKS; c++) {
-%     if mma.ring then
-            k_load_words(1, k_tile + c * K_SUBTILE_BYTES, k + c);
-%     end
-            k_tile_scores(GROUPS, k_bytes_of, k[c].words, ${k.subs > 0 and "(const tqg_u4 *)(gains + c * TQM_K_GAIN_BYTES)" or "0"},
-                          q + c * (TQM_STEPS * TQG_MMA_B), Q_REGISTERS, s);
-        }
-% else
-        TQG_UNROLL
-        for (int c = 0; c < CHUNKS; c++) {
+% if not mma.ahead then
+            k_load_words(IN_SHARED, k_tile + c * K_SUBTILE_BYTES, k + c);
+% end
+% if chunk_scales then
             float part[GROUPS * TQM_SCORES];
             TQG_UNROLL
             for (int i = 0; i < GROUPS * TQM_SCORES; i++)
                 part[i] = 0.0f;
-%     if mma.ring then
-            k_load_words(1, k_tile + c * K_SUBTILE_BYTES, k + c);
-%     end
-            k_tile_scores(GROUPS, k_bytes_of, k[c].words, 0, q + c * (TQM_STEPS * TQG_MMA_B), Q_REGISTERS, part);
+% else
+            float *const part = s;
+% end
+% local gains_at = k.subs > 0 and "(const tqg_u4 *)(gains + c * K_GAIN_BYTES)" or "0"
+% if bytes then
+            k_byte_scores(PARTS, k_bytes, k[c].words, ${gains_at}, q + c * K_BYTE_Q, Q_REGISTERS, part);
+% else
+% local q_at = mma.q_shared and "0, q_shared + c * (TQM_STEPS * TQG_MMA_B / 4 * TQG_WARP)" or "q + c * (TQM_STEPS * TQG_MMA_B), 0"
+            k_tile_scores(GROUPS, ${mma.q_shared and 1 or 0}, k_bytes, k[c].words, ${gains_at}, ${q_at}, Q_REGISTERS, part);
+% end
+% if chunk_scales then
             TQG_UNROLL
             for (int i = 0; i < GROUPS * TQM_SCORES; i++)
                 s[i] = tqg_fma(part[i], k_scale_of(k + c, i % TQM_SCORES), s[i]);
-        }
 % end
-% if mma.split_q then
+        }
+% if mma.split_q and not bytes then
         TQG_UNROLL
         for (int i = 0; i < GROUPS * TQM_SCORES; i += 2)
             s[i] = tqg_fma(s[i + 1], 0x1p-11f, s[i]);
@@ -203,7 +247,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         float scale[TQM_SCORES];
         TQG_UNROLL
         for (int i = 0; i < TQM_SCORES; i++)
-            scale[i] = k_scale_of(k, i);
+            scale[i] = ${not chunk_scales and "k_scale_of(k, i)" or ""}${bytes and not chunk_scales and " * " or ""}${bytes and "byte_unit[tqm_c_slot(i) / EACH]" or ""};
 % end
         if (special) {
             const tqg_decode_params *const options = tqg_again(p);
@@ -211,7 +255,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
             for (int i = 0; i < GROUPS * TQM_SCORES; i += EACH) {
                 const int slot = tile * TQM_KEYS + tqm_s_key(i % TQM_SCORES);
                 const int column = i / TQM_SCORES * TQG_MMA_N + tqm_c_column(tqm_c_slot(i)), head = column / EACH;
-                float x = s[i]${not finished and " * scale[i % TQM_SCORES]" or ""} * tqg_rcp(q_unit);
+                float x = s[i]${not finished and " * scale[i % TQM_SCORES]" or ""}${bytes and "" or " * tqg_rcp(q_unit)"};
                 x = tqa_score(options, &range, head < GQA ? tqa_alibi(options, &range, GQA, head) : 0.0f, x, slot);
                 s[i] = tqa_is_visible(&range, slot) ? x : TQA_MINUS_INFINITY;
             }
@@ -253,7 +297,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         for (int i = 0; i < GROUPS * SLOTS; i++)
             sum[i] = now[i];
 
-% if not mma.ring then
+% if mma.ahead then
         /* The next tile replaces this one in its registers, K and V by turns, so that each is on its way while the other is
          * worked on. */
         const int more = tile + WARPS < end;
@@ -269,20 +313,20 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         /* ---- O^T += V^T P^T ---- */
         TQG_UNROLL
         for (int c = 0; c < CHUNKS; c++) {
-% if mma.ring then
-            v_load_words(1, v_tile + c * V_SUBTILE_BYTES, v + c);
+% if not mma.ahead then
+            v_load_words(IN_SHARED, v_tile + c * V_SUBTILE_BYTES, v + c);
 % end
 % if v.subs > 0 then
-            v_tile_outputs(GROUPS, v_bytes_of, v[c].words, v_gains + c * TQM_V_GAIN_BYTES, weights, o + c * TQM_OUTPUTS, OUTPUTS);
+            v_tile_outputs(GROUPS, v_bytes, v[c].words, v_gains + c * TQM_V_GAIN_BYTES, weights, o + c * TQM_OUTPUTS, OUTPUTS);
 % else
             tqg_u32 scaled[GROUPS * TQM_WEIGHTS];
             TQG_UNROLL
             for (int i = 0; i < GROUPS * TQM_WEIGHTS; i++)
                 scaled[i] = tqg_h2_mul(weights[i], v[c].scales[i % TQM_WEIGHTS]);
-            v_tile_outputs(GROUPS, v_bytes_of, v[c].words, 0, scaled, o + c * TQM_OUTPUTS, OUTPUTS);
+            v_tile_outputs(GROUPS, v_bytes, v[c].words, 0, scaled, o + c * TQM_OUTPUTS, OUTPUTS);
 % end
         }
-% if not mma.ring then
+% if mma.ahead then
         if (more) {
             const unsigned char *const v_tile = tqa_unit(&v_cache, tile + WARPS);
             TQG_UNROLL

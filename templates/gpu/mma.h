@@ -74,6 +74,22 @@ TQG_FN int tqm_tile_value(int step, int r, int e) {
     return 16 * step + lane_run * tqm_k_lane() + 4 * (r / per_quad) + TQG_NIBBLE(r & 1, e);
 }
 
+/* Register i of a group of columns of q, from all heads in shared memory times unit: columns are heads, or each = 2 of them
+ * one head, rounded to halves and what rounding left, times 2^11. */
+TQG_FN tqg_u32 tqm_q_register(const int each, const int gqa, const float *q, float unit, int group, int i) {
+    const int column = group * TQG_MMA_N + tqm_b_column(), head = column / each;
+    const int chunk = i / (TQM_STEPS * TQG_MMA_B), step = i / TQG_MMA_B % TQM_STEPS;
+    float x[2];
+    TQG_UNROLL
+    for (int e = 0; e < 2; e++) {
+        const int value = chunk * TQM_CHUNK + tqm_tile_value(step, i % TQG_MMA_B, e);
+        x[e] = head < gqa ? q[head * TQA_HEAD_DIM + value] * unit : 0.0f;
+        if (each == 2 && column & 1)
+            x[e] = (x[e] - tqg_half(tqg_to_half(x[e]))) * 0x1p11f;
+    }
+    return tqg_h2(x[0], x[1]);
+}
+
 /* The first of the two keys of a tile that register i % TQG_MMA_B of B holds in k step i / TQG_MMA_B of O. */
 TQG_FN int tqm_b_key(int i) {
     const int step = i / TQG_MMA_B, r = i % TQG_MMA_B;
@@ -88,6 +104,16 @@ TQG_FN int tqm_s_key(int i) {
 /* A mask of the halves of a pair that belong to visible ones of the keys of slot and slot + 1. */
 TQG_FN tqg_u32 tqm_visible(const tqa_range *range, int slot) {
     return (tqa_is_visible(range, slot) ? 0x0000ffffu : 0) | (tqa_is_visible(range, slot + 1) ? 0xffff0000u : 0);
+}
+
+/* The largest magnitude of n shared values, or NaN if one is not finite; by every warp for itself. */
+TQG_FN float tqm_largest(const float *x, int n) {
+    float most = 0.0f, none = 0.0f;
+    for (int i = tqg_lane(); i < n; i += TQG_WARP) {
+        most = tqg_max(most, tqg_abs(x[i]));
+        none += x[i] - x[i];
+    }
+    return tqa_warp_max(most) + tqa_warp_sum(none);
 }
 
 /* Exponent of a positive float, rounded down. */

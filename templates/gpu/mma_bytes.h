@@ -25,7 +25,7 @@ TQG_FN tqg_u32 k_byte_q(const float *q, float unit, int low, int i) {
     for (int j = 0; j < 4; j++) {
         const int x = (int)tqg_rint(q[16 * (i / ${signs and 2 or 1}) + 4 * (tqg_lane() & 3) + j] * unit);
         const int hi = (x + 254 * 128 + 127) / 254 - 128, part = low ? x - 254 * hi : hi;
-        word |= (tqg_u32)(${signs and "i & 1 ? -part : part" or "part"} & 255) << 8 * j;
+        word |= (tqg_u32)(${signs and "(i & 1 ? -part : part)" or "part"} & 255) << 8 * j;
     }
     return word;
 }

@@ -14,7 +14,7 @@
 %     local f, p, P = side.f, side.prefix, side.prefix:upper()
 %     if f.rotated and head_dim % 128 == 0 then
 %         local codes, gains = 16 * f.bits, f.subs > 0
-%         local scales, pair = not gains, gains or p == "v"
+%         local scales, pair = not gains or p == "k", gains or p == "v"
 %         if scales then
 #define ${P}_SCALE_WORDS ${p == "k" and "(TQM_COLUMNS == 2 ? TQM_BLOCKS : TQM_SCORES / 2)" or "TQM_WEIGHTS"}
 %         end
@@ -65,7 +65,7 @@ TQG_FN void v_clear_scales(const tqa_range *range, int first, v_part *x) {
         x->scales[i] &= tqm_visible(range, first + tqm_b_key(i));
 %             end
 }
-%         elseif not gains then
+%         else
 /* Of register i of S. */
 TQG_FN float k_scale_of(const k_part *x, int i) {
     if (TQM_COLUMNS == 2)
@@ -132,63 +132,76 @@ TQG_FN void k_tile_gains(tqg_u32 word, tqg_u32 scales, tqg_u4 *gains) {
     k_gain_products(word, scales, pairs);
     gains[tqg_lane()] = tqm_u4(pairs);
 }
+/* Where the gains of fragment f of group j are, and which of the four pairs there is k step `step` of the keys of half `key`
+ * of its words. */
+TQG_FN int k_gain_index(int j, int f) {
+    return TQM_COLUMNS == 2 ? (8 * (j >> 1) + (tqg_lane() >> 2)) * 2 + (j & 1)
+                            : (TQM_KEYS == 64 ? 32 * (j >> 1) : 0) + 16 * f + (tqg_lane() & 15);
+}
+TQG_FN tqg_u32 k_gain_of(const tqg_u32 *gain, int step, int key) {
+    const tqg_u32 pair = gain[TQM_COLUMNS == 2 ? step & 3 : 2 * (step & 1) + (step >> 2)];
+    return (TQM_COLUMNS == 2 ? key : step >> 1 & 1) ? tqg_h2_dup_hi(pair) : tqg_h2_dup_lo(pair);
+}
 %     end
 
-/* gains: what k_tile_gains left in shared memory. */
-TQG_FN void k_tile_scores(const int groups, const tqg_u32 *table, const tqg_u32 *w, const tqg_u4 *gains, const tqg_u32 *q, const int q_stride,
-                          float *s) {
-    /* Fragments that a quad is part of: one with both keys as rows, or one for each key. */
-    enum { FRAGMENTS = TQM_COLUMNS == 2 ? 1 : 2, QUADS = TQG_MMA_B / 2 };
+/* gains: what k_tile_gains left in shared memory. q: registers, or, in_shared, four of a lane together in
+ * shared memory. */
+TQG_FN void k_tile_scores(const int groups, const int in_shared, const tqg_u32 *table, const tqg_u32 *w, const tqg_u4 *gains,
+                          const tqg_u32 *q, const tqg_u4 *q_shared, const int q_stride, float *s) {
+    /* Fragments that a quad is part of: one with both keys as rows, or one for each key. Quads of a k step. Groups of the
+     * same k steps, which take q together. */
+    enum { FRAGMENTS = TQM_COLUMNS == 2 ? 1 : 2, QUADS = TQG_MMA_B / 2, LIKE = QUADS == 2 ? 1 : 2 };
+    tqg_u32 b[2][4]; /* of q, where it comes from shared memory */
 %     if not gains then
     (void)gains;
 %     end
     TQG_UNROLL
-    for (int j = 0; j < 4; j++) {
-        tqg_u32 quads[4];
-        k_tile_quads(w + ${k.bits} * j, quads);
+    for (int h = 0; h < 4 / LIKE; h++) {
+        tqg_u32 quads[LIKE][4];
 %     if gains then
-#ifdef TQG_MATRIX_MMA
-        const tqg_u4 g = gains[((j >> 1) * 8 + (tqg_lane() >> 2)) * 2 + (j & 1)];
-        const tqg_u32 gain[4] = {g.x, g.y, g.z, g.w};
-#else
-        tqg_u32 gain[FRAGMENTS][4];
-        TQG_UNROLL
-        for (int f = 0; f < FRAGMENTS; f++) {
-            const tqg_u4 g = gains[(TQM_KEYS == 64 ? 32 * (j >> 1) : 0) + 16 * f + (tqg_lane() & 15)];
-            gain[f][0] = g.x;
-            gain[f][1] = g.y;
-            gain[f][2] = g.z;
-            gain[f][3] = g.w;
-        }
-#endif
+        tqg_u32 gain[LIKE][FRAGMENTS][4];
 %     end
+        TQG_UNROLL
+        for (int i = 0; i < LIKE; i++) {
+            k_tile_quads(w + ${k.bits} * (h + 2 * i), quads[i]);
+%     if gains then
+            TQG_UNROLL
+            for (int f = 0; f < FRAGMENTS; f++)
+                tqm_read16(1, (const unsigned char *)(gains + k_gain_index(h + 2 * i, f)), gain[i][f]);
+%     end
+        }
         TQG_UNROLL
         for (int u = 0; u < 4; u += QUADS) {
-            const int step = QUADS == 2 ? 2 * j + u / 2 : 4 * (j & 1) + u;
-            tqg_u32 a[FRAGMENTS][TQG_MMA_A];
-            TQG_UNROLL
-            for (int i = 0; i < 2 * QUADS; i++) {
-                tqg_u32 key_a, key_b;
-                k_quad_pairs(table, quads[u + i / 2], i & 1, &key_a, &key_b);
-%     if gains then
-#ifdef TQG_MATRIX_MMA
-                key_a = tqg_h2_mul(key_a, tqg_h2_dup_lo(gain[u]));
-                key_b = tqg_h2_mul(key_b, tqg_h2_dup_hi(gain[u]));
-#else
-                const int pair = 2 * (step & 1) + (step >> 2), odd = step >> 1 & 1;
-                key_a = tqg_h2_mul(key_a, odd ? tqg_h2_dup_hi(gain[0][pair]) : tqg_h2_dup_lo(gain[0][pair]));
-                key_b = tqg_h2_mul(key_b, odd ? tqg_h2_dup_hi(gain[1][pair]) : tqg_h2_dup_lo(gain[1][pair]));
-#endif
-%     end
-                a[0][FRAGMENTS == 1 ? 2 * i : i] = key_a;
-                a[FRAGMENTS - 1][FRAGMENTS == 1 ? 2 * i + 1 : i] = key_b;
-            }
-            TQG_UNROLL
-            for (int f = 0; f < FRAGMENTS; f++) {
-                const int block = FRAGMENTS == 1 ? j >> 1 : f + (TQM_KEYS == 64 ? 2 * (j >> 1) : 0);
+            const int step = QUADS == 2 ? 2 * h + u / 2 : 4 * h + u;
+            if (in_shared && step * TQG_MMA_B % 4 == 0) {
                 TQG_UNROLL
                 for (int n = 0; n < groups; n++)
-                    tqg_mma_f16(s + n * TQM_SCORES + block * TQG_MMA_C, a[f], q + n * q_stride + step * TQG_MMA_B);
+                    tqm_read16(1, (const unsigned char *)(q_shared + (n * q_stride + step * TQG_MMA_B) / 4 * TQG_WARP + tqg_lane()),
+                               b[n]);
+            }
+            TQG_UNROLL
+            for (int i = 0; i < LIKE; i++) {
+                tqg_u32 a[FRAGMENTS][TQG_MMA_A];
+                TQG_UNROLL
+                for (int e = 0; e < 2 * QUADS; e++) {
+                    tqg_u32 key_a, key_b;
+                    k_quad_pairs(table, quads[i][u + e / 2], e & 1, &key_a, &key_b);
+%     if gains then
+                    key_a = tqg_h2_mul(key_a, k_gain_of(gain[i][0], step, 0));
+                    key_b = tqg_h2_mul(key_b, k_gain_of(gain[i][FRAGMENTS - 1], step, 1));
+%     end
+                    a[0][FRAGMENTS == 1 ? 2 * e : e] = key_a;
+                    a[FRAGMENTS - 1][FRAGMENTS == 1 ? 2 * e + 1 : e] = key_b;
+                }
+                TQG_UNROLL
+                for (int f = 0; f < FRAGMENTS; f++) {
+                    const int block = FRAGMENTS == 1 ? i : f + 2 * i;
+                    TQG_UNROLL
+                    for (int n = 0; n < groups; n++) {
+                        const int at = n * q_stride + step * TQG_MMA_B;
+                        tqg_mma_f16(s + n * TQM_SCORES + block * TQG_MMA_C, a[f], in_shared ? b[n] + at % 4 : q + at);
+                    }
+                }
             }
         }
     }

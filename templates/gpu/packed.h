@@ -38,7 +38,7 @@ TQG_FN int tqr_unit_word(void) {
 }
 /* Does the lane hold a word that no lane before it holds? */
 TQG_FN int tqr_has_word(void) {
-    return ${WORD_LANES == 1 and "1" or ("(tqr_lane() & %d) == 0"):format(WORD_LANES - 1)}${f.bits == 3 and " && tqr_unit_word() < 3" or ""};
+    return (tqr_lane() & ${WORD_LANES - 1}) == 0${f.bits == 3 and " && tqr_unit_word() < 3" or ""};
 }
 
 /* The word from the codes of the lanes. */
@@ -152,7 +152,7 @@ TQG_FN void tqr_load_row(const tqg_u8 *row, tqr_packed *x) {
 }
 % if f.bits < 8 and f.head_dim % tiles.CHUNK == 0 then
 
-/* ---- tiles: slot s of a team is chunk s of a key, lane q writes the quad q of gen/tiles.lua, which need not be its own - */
+/* ---- tiles: slot s of a team is chunk s of a key; lane q moves quad q of gen/tiles.lua, which need not be its own ---- */
 %     local has_gains = f.subs > 0
 %     if has_gains then
 

@@ -65,8 +65,8 @@ TQG_FN tqg_u32 tqr_indices(const float *v, float inverse, float gain, float *dot
 
 /* ---- choice of scales and gains, in bytes ------------------------------------------------------------------------- */
 
-/* Squared distance of four 16-bit ${f.symmetric and "magnitudes" or "values"} to their levels in the units of a candidate, whose multiplier takes them
- * there. */
+/* Squared distance of four 16-bit ${f.symmetric and "magnitudes" or "values"} to their levels in the units of a candidate,
+ * whose multiplier takes them there. */
 TQG_FN int tqr_error(const int *w, int multiplier) {
     int t[4], error = 0;
     tqg_u32 cells = 0;
@@ -233,7 +233,8 @@ TQG_FN void tqr_quantise_gains(float (*y)[4], const float *norm, tqr_packed *x) 
                 for (int k = 0; k < ${to - from + 1}; k++) {
                     const int multiplier = (int)(tqr_byte(low, k) | tqr_byte(high, k) << 8);
                     const float gain = (float)tqr_byte(sizes, k);
-                    const float error = gain * gain * (float)tqr_error_sum(tqr_error(w, sign ? -multiplier : multiplier), 4);
+                    const int sum = tqr_error_sum(tqr_error(w, sign ? -multiplier : multiplier), 4);
+                    const float error = gain * gain * (float)sum;
                     best = least >= error ? lowest + ${from} + k + 8 * sign : best;
                     least = tqg_min(least, error);
                 }

@@ -1,7 +1,8 @@
 /* Rows to ${layout} or back, side ${side:upper()}: one team per (token, KV head), ${geometry.keys_per_step} tokens per block. */
 % local keys = tiles.get(layout).keys
 TQG_KERNEL(${symbol}, tqg_repack_params, ${geometry.threads}, ${geometry.blocks_per_sm}) {
-    const tqr_job job = tqr_job_of(p.first_slot, p.n_tokens, p.rows.n_slots < p.tiles.n_slots ? p.rows.n_slots : p.tiles.n_slots, ${geometry.keys_per_step});
+    const int n_slots = p.rows.n_slots < p.tiles.n_slots ? p.rows.n_slots : p.tiles.n_slots;
+    const tqr_job job = tqr_job_of(p.first_slot, p.n_tokens, n_slots, ${geometry.keys_per_step});
     if (job.slot < 0)
         return;
     tqg_u8 *row = tqg_unit(&p.rows, job.sequence, job.head, job.slot, 1);

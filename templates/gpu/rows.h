@@ -51,7 +51,7 @@ TQG_FN tqg_u32 tqg_nibble_tops(tqg_u32 word, int half) {
  * bit 3 set if negative; and back. */
 TQG_FN tqg_u32 tqg_sign_magnitude(tqg_u32 word) {
     const tqg_u32 negative = ~word & 0x88888888u;
-    return ((word & 0x77777777u) ^ (negative - (negative >> 3))) | negative;
+    return word ^ 0x88888888u ^ (negative - (negative >> 3));
 }
 TQG_FN tqg_u32 tqg_from_sign_magnitude(tqg_u32 word) {
     const tqg_u32 negative = word & 0x88888888u;

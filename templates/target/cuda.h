@@ -66,6 +66,10 @@ TQG_FN float tqg_float(tqg_u32 bits) {
     asm("mov.b32 %0, %1;" : "=f"(x) : "r"(bits));
     return x;
 }
+TQG_FN tqg_u32 tqg_opaque(tqg_u32 x) {
+    asm("" : "+r"(x));
+    return x;
+}
 TQG_FN tqg_u32 tqg_select(tqg_u32 mask, tqg_u32 a, tqg_u32 b) {
     return (mask & a) | (~mask & b);
 }
@@ -111,6 +115,16 @@ TQG_FN tqg_u32 tqg_spread(tqg_u32 tops) {
 /* Byte i: 0xff if the top bit of row code i is set. */
 TQG_FN tqg_u32 tqg_row_spread(tqg_u32 word, int row) {
     return tqg_permute(word, word << 4, row ? 0xfeba : 0xdc98);
+}
+
+TQG_FN void tqg_table16(const tqg_u32 *bytes, tqg_u32 *table) {
+    TQG_UNROLL
+    for (int i = 0; i < 4; i++)
+        table[i] = bytes[i];
+}
+TQG_FN tqg_u32 tqg_lookup16(const tqg_u32 *table, tqg_u32 word, int half) {
+    const tqg_u32 codes = tqg_codes(word, half), tops = half ? tqg_zip13(word << 4, word) : tqg_zip02(word << 4, word);
+    return tqg_select(tqg_spread(tops & 0x80808080u), tqg_lookup(table[2], table[3], codes), tqg_lookup(table[0], table[1], codes));
 }
 
 /* ---- floats ----------------------------------------------------------------------------------------------------- */
@@ -232,6 +246,11 @@ TQG_FN tqg_u32 tqg_h2_max(tqg_u32 a, tqg_u32 b) {
 TQG_FN float tqg_dot2(tqg_u32 a, tqg_u32 b, float c) {
     return tqg_fma(tqg_h2_hi(a), tqg_h2_hi(b), tqg_fma(tqg_h2_lo(a), tqg_h2_lo(b), c));
 }
+TQG_FN tqg_i32 tqg_dot4(tqg_u32 a, tqg_u32 b, tqg_i32 c) {
+    tqg_i32 d;
+    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
 
 /* ---- a warp ----------------------------------------------------------------------------------------------------- */
 
@@ -343,6 +362,14 @@ TQG_FN int tqg_after(int x, float y) {
 TQG_FN tqg_uniform_words tqg_reread(tqg_uniform_words p, float x) {
     (void)x;
     return p;
+}
+
+TQG_FN tqg_u32 tqg_shared_word(const void *p) {
+    const tqg_u16 *halves = (const tqg_u16 *)p;
+    return halves[0] | (tqg_u32)halves[1] << 16;
+}
+TQG_FN tqg_u32 tqg_four_bytes(tqg_u8 a, tqg_u8 b, tqg_u8 c, tqg_u8 d) {
+    return a | (tqg_u32)b << 8 | (tqg_u32)c << 16 | (tqg_u32)d << 24;
 }
 
 /* ---- asynchronous copies ---------------------------------------------------------------------------------------- */

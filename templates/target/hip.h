@@ -60,6 +60,11 @@ TQG_FN float tqg_float(tqg_u32 bits) {
 TQG_FN tqg_u32 tqg_keep(tqg_u32 x) {
     return x;
 }
+/* x, of which the compiler is to know nothing. */
+TQG_FN tqg_u32 tqg_opaque(tqg_u32 x) {
+    asm("" : "+v"(x));
+    return x;
+}
 TQG_FN tqg_u32 tqg_select(tqg_u32 mask, tqg_u32 a, tqg_u32 b) {
     if (__builtin_constant_p(mask)) { /* two selects in C become three ands and an or */
         tqg_u32 x;
@@ -95,6 +100,28 @@ TQG_FN tqg_u32 tqg_codes(tqg_u32 word, int half) {
 }
 TQG_FN tqg_u32 tqg_lookup(tqg_u32 t0, tqg_u32 t1, tqg_u32 codes) {
     return __builtin_amdgcn_perm(t1, t0, codes);
+}
+/* Selectors above 7 do not select: 8 to 11 give 0xff or 0 by the sign of byte 1, 3, 5 or 7, then 12 gives 0 and the others
+ * 0xff. So the halves of a table of 16 are looked up with codes that differ in bit 3; each is stored such that what the
+ * other one's lookup yields beside it cancels. */
+TQG_FN void tqg_table16(const tqg_u32 *bytes, tqg_u32 *table) {
+    TQG_UNROLL
+    for (int i = 0; i < 4; i++)
+        table[i] = bytes[i];
+    TQG_UNROLL
+    for (int i = 7; i >= 0; i--) { /* entries 2i + 1 stand when i is reached */
+        const int shift = 8 * (i & 3), sign = (2 * i + 1) & 3;
+        TQG_UNROLL
+        for (int upper = 0; upper < 2; upper++) {
+            const tqg_u32 other = table[2 * (1 - upper) + ((2 * i + 1) >> 2 & 1)];
+            const tqg_u32 beside = i == 4 ? 0 : i > 4 ? 0xff : other >> (8 * sign + 7) & 1 ? 0xff : 0;
+            table[2 * upper + (i >> 2)] ^= beside << shift;
+        }
+    }
+}
+TQG_FN tqg_u32 tqg_lookup16(const tqg_u32 *table, tqg_u32 word, int half) {
+    const tqg_u32 codes = (half ? word >> 4 : word) & 0x0f0f0f0fu;
+    return __builtin_amdgcn_perm(table[1], table[0], codes) ^ __builtin_amdgcn_perm(table[3], table[2], codes ^ 0x08080808u);
 }
 TQG_FN tqg_u32 tqg_tops(tqg_u32 word, int half) {
     return (half ? word : word << 4) & 0x80808080u;
@@ -191,14 +218,27 @@ TQG_FN tqg_u32 tqg_h2_max(tqg_u32 a, tqg_u32 b) {
 TQG_FN float tqg_dot2(tqg_u32 a, tqg_u32 b, float c) {
     return __builtin_amdgcn_fdot2(tqg_as_f16x2(a), tqg_as_f16x2(b), c, false);
 }
+TQG_FN tqg_i32 tqg_dot4(tqg_u32 a, tqg_u32 b, tqg_i32 c) {
+#if defined(__GFX11__) || defined(__GFX12__)
+    return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, c, false);
+#else
+    return __builtin_amdgcn_sdot4((int)a, (int)b, c, false);
+#endif
+}
 
 /* ---- a warp ----------------------------------------------------------------------------------------------------- */
 
+/* Orders LDS only: ordering global memory would flush caches at every barrier. Older compilers know no such thing. */
+#if __clang_major__ >= 19
+#define TQG_FENCE_LDS(order, scope) __builtin_amdgcn_fence(order, scope, "local")
+#else
+#define TQG_FENCE_LDS(order, scope) __builtin_amdgcn_fence(order, scope)
+#endif
 /* LDS operations of one wave stay in order; this keeps the compiler from moving them. */
 TQG_FN void tqg_warp_sync(void) {
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront", "local");
+    TQG_FENCE_LDS(__ATOMIC_RELEASE, "wavefront");
     __builtin_amdgcn_wave_barrier();
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront", "local");
+    TQG_FENCE_LDS(__ATOMIC_ACQUIRE, "wavefront");
 }
 /* A lane's value from another lane of its row of 16, as an operand of the instruction that reads it. */
 #define TQG_DPP(x, control) (tqg_u32) __builtin_amdgcn_update_dpp(0, (int)(x), control, 0xf, 0xf, true)
@@ -263,11 +303,10 @@ TQG_FN int tqg_any(int p) {
 
 /* ---- a block, and memory ---------------------------------------------------------------------------------------- */
 
-/* Orders LDS only ("local"): ordering global memory would flush caches at every barrier. */
 TQG_FN void tqg_block_sync(void) {
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+    TQG_FENCE_LDS(__ATOMIC_RELEASE, "workgroup");
     __builtin_amdgcn_s_barrier();
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+    TQG_FENCE_LDS(__ATOMIC_ACQUIRE, "workgroup");
 }
 TQG_FN tqg_u4 tqg_load16(const void *p) {
     tqg_v4 v = *(const TQG_GLOBAL tqg_v4 *)p;
@@ -276,6 +315,17 @@ TQG_FN tqg_u4 tqg_load16(const void *p) {
 }
 TQG_FN tqg_u32 tqg_load4(const void *p) {
     return *(const TQG_GLOBAL tqg_u32 *)p;
+}
+/* LDS is read at any address. */
+typedef tqg_u32 __attribute__((aligned(2))) tqg_even_word;
+TQG_FN tqg_u32 tqg_shared_word(const void *p) {
+    return *(const tqg_even_word *)p;
+}
+/* Loads into halves of registers, then one operation. */
+typedef tqg_u16 tqg_u16x2 __attribute__((ext_vector_type(2)));
+TQG_FN tqg_u32 tqg_four_bytes(tqg_u8 a, tqg_u8 b, tqg_u8 c, tqg_u8 d) {
+    tqg_u16x2 ac = {a, c}, bd = {b, d};
+    return __builtin_bit_cast(tqg_u32, ac) | __builtin_bit_cast(tqg_u32, bd) << 8;
 }
 TQG_FN void tqg_fence(void) {
     __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "agent");

@@ -75,6 +75,9 @@ TQG_FN float tqg_float(tqg_u32 bits) {
 TQG_FN tqg_u32 tqg_keep(tqg_u32 x) {
     return x;
 }
+TQG_FN tqg_u32 tqg_opaque(tqg_u32 x) {
+    return x;
+}
 TQG_FN tqg_u32 tqg_select(tqg_u32 mask, tqg_u32 a, tqg_u32 b) {
     return (mask & a) | (~mask & b);
 }
@@ -128,7 +131,7 @@ TQG_FN tqg_u32 tqg_tops(tqg_u32 word, int half) {
 TQG_FN tqg_u32 tqg_row_spread(tqg_u32 word, int row) {
     tqg_u32 tops = 0;
     for (int i = 0; i < 4; i++)
-        tops |= (word >> (16 * row + 4 * i + 3) & 1) << (8 * i + 7);
+        tops |= (word >> (16 * row + 4 * TQG_TOP_NIBBLE(i >> 1, (i & 1)) + 3) & 1) << (8 * i + 7);
     return tqg_spread(tops);
 }
 #else
@@ -146,6 +149,18 @@ TQG_FN tqg_u32 tqg_tops(tqg_u32 word, int half) {
     return (half ? word : word << 4) & 0x80808080;
 }
 #endif
+
+TQG_FN void tqg_table16(const tqg_u32 *bytes, tqg_u32 *table) {
+    memcpy(table, bytes, 16);
+}
+TQG_FN tqg_u32 tqg_lookup16(const tqg_u32 *table, tqg_u32 word, int half) {
+    tqg_u32 out = 0;
+    for (int i = 0; i < 4; i++) {
+        const int code = word >> 4 * TQG_NIBBLE(half, i) & 15;
+        out |= (table[code / 4] >> 8 * (code % 4) & 0xff) << 8 * i;
+    }
+    return out;
+}
 
 /* ---- floats ----------------------------------------------------------------------------------------------------- */
 
@@ -255,6 +270,11 @@ TQG_FN tqg_u32 tqg_h2_max(tqg_u32 a, tqg_u32 b) {
 TQG_FN float tqg_dot2(tqg_u32 a, tqg_u32 b, float c) {
     return tqg_h2_hi(a) * tqg_h2_hi(b) + (tqg_h2_lo(a) * tqg_h2_lo(b) + c);
 }
+TQG_FN tqg_i32 tqg_dot4(tqg_u32 a, tqg_u32 b, tqg_i32 c) {
+    for (int i = 0; i < 4; i++)
+        c += (tqg_i8)(a >> 8 * i & 0xff) * (tqg_i8)(b >> 8 * i & 0xff);
+    return c;
+}
 
 /* ---- a warp ----------------------------------------------------------------------------------------------------- */
 
@@ -294,6 +314,13 @@ TQG_FN tqg_uniform_words tqg_reread(tqg_uniform_words p, float x) {
     return p;
 }
 
+TQG_FN tqg_u32 tqg_shared_word(const void *p) {
+    const tqg_u16 *halves = (const tqg_u16 *)p;
+    return halves[0] | (tqg_u32)halves[1] << 16;
+}
+TQG_FN tqg_u32 tqg_four_bytes(tqg_u8 a, tqg_u8 b, tqg_u8 c, tqg_u8 d) {
+    return a | (tqg_u32)b << 8 | (tqg_u32)c << 16 | (tqg_u32)d << 24;
+}
 TQG_FN tqg_u4 tqg_load16_at(const void *p, const char *at) {
     tq_simt_check_global(p, 16, at);
     return *(const tqg_u4 *)p;

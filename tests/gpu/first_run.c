@@ -180,9 +180,9 @@ static void verify_on(const first_run *run, int done, double until) {
     pool *p = pool_create(pool_processors());
     FILE *file = table_append(run, "verify.tsv", "variant\terror\tseconds");
     tq_variant_info v;
-    for (int i = 0, n = 0; next_variant(run, &i, &v); i++, n++) {
+    for (int i = 0; next_variant(run, &i, &v); i++) {
         double start = now_ns();
-        if (n < done || v.op == TQ_OP_PREFILL)
+        if (v.op == TQ_OP_PREFILL || done-- > 0)
             continue;
         if (start > until)
             break;

@@ -81,19 +81,25 @@ static double time_once(const bench *b, const tqg_kernel *kernel, void *function
     return ns;
 }
 
+/* They stay, for devices know what they have loaded by its address. */
+static tqg_kernel *kernel_of(const micro_kernel *of) {
+    static tqg_kernel known[CLI_COUNT(kernels)];
+    tqg_kernel *kernel = &known[of - kernels];
+    *kernel = (tqg_kernel){.symbol = cli_format("tqk_micro_%s", of->name),
+                           .threads = MICRO_THREADS,
+                           .shared_bytes = of->shared_bytes,
+                           .blocks_per_sm = MICRO_BLOCKS,
+                           .simt = of->simt};
+    return kernel;
+}
+
 static void measure(const bench *b, const micro_kernel *of, FILE *file, double until) {
     enum { REPEATS = 9, LONG_ENOUGH_NS = 3000000, MOST_ROUNDS = 1 << 20 };
     const tq_device *device = b->run->device;
-    char symbol[64];
+    const tqg_kernel *kernel = kernel_of(of);
+    const tq_variant variant = {.name = kernel->symbol, .gpu = kernel};
     void *function;
     double ns[REPEATS];
-    snprintf(symbol, sizeof symbol, "tqk_micro_%s", of->name);
-    const tqg_kernel kernel = {.symbol = symbol,
-                               .threads = MICRO_THREADS,
-                               .shared_bytes = of->shared_bytes,
-                               .blocks_per_sm = MICRO_BLOCKS,
-                               .simt = of->simt};
-    const tq_variant variant = {.name = symbol, .gpu = &kernel};
     if (device->kind == TQ_KIND_SIMT && !of->simt)
         return;
     if (device->ops->prepare(device, &b->registry, &variant, &function)) {
@@ -102,12 +108,12 @@ static void measure(const bench *b, const micro_kernel *of, FILE *file, double u
     }
     int computes = of->ops_per_thread + of->ops_per_warp;
     int rounds = computes ? 1 : (int)b->blocks, repeats = b->run->tiny ? 1 : REPEATS;
-    double warm = time_once(b, &kernel, function, rounds);
+    double warm = time_once(b, kernel, function, rounds);
     while (computes && !b->run->tiny && warm < LONG_ENOUGH_NS && rounds < MOST_ROUNDS)
-        warm = time_once(b, &kernel, function, rounds *= 2);
+        warm = time_once(b, kernel, function, rounds *= 2);
     int n = 0;
     while (n < repeats && (n == 0 || now_ns() < until))
-        ns[n++] = time_once(b, &kernel, function, rounds);
+        ns[n++] = time_once(b, kernel, function, rounds);
     double threads = (double)b->blocks * MICRO_THREADS, median = stats_median(ns, n);
     double work = of->ops_per_thread ? threads * of->ops_per_thread * rounds
                   : of->ops_per_warp ? threads / device->warp * of->ops_per_warp * rounds

@@ -33,7 +33,7 @@ static void draw_frame(const picture *p, const char *title, const char *y_name) 
             "<rect width='100%%' height='100%%' fill='white'/>\n<text x='%d' y='22' font-size='15'>%s</text>\n",
             WIDTH, HEIGHT, LEFT, title);
     double step = pow(10, floor(log10(p->y_high / 2)));
-    step *= p->y_high / step > 10 ? 2 : 1;
+    step *= p->y_high / step > 10 ? 2 : p->y_high / step < 4 ? 0.5 : 1;
     for (double y = 0; y <= p->y_high * 1.001; y += step)
         fprintf(f,
                 "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='#dddddd'/>"
@@ -141,8 +141,19 @@ static void write_micro(FILE *out, const text_table *micro) {
                     table_number(micro, i, "spread"));
 }
 
+/* How many variants could have been verified. */
+static int count_variants(const first_run *run) {
+    tq_variant_info v;
+    int n = 0;
+    for (int i = 0; i < tq_variant_count(); i++) {
+        cli_check(tq_variant_at(i, &v));
+        n += v.op != TQ_OP_PREFILL && tq_device_runs(run->device, v.target);
+    }
+    return n;
+}
+
 /* How many were wrong. */
-static int write_verify(FILE *out, const text_table *verified) {
+static int write_verify(FILE *out, const text_table *verified, int n_variants) {
     int wrong = 0;
     double worst = 0;
     for (int i = 0; i < verified->n_rows; i++) {
@@ -155,8 +166,8 @@ static int write_verify(FILE *out, const text_table *verified) {
     fprintf(
         out,
         "\n## Correctness\n\n%d variants against the double-precision reference at awkward sizes; errors in units of "
-        "what a correct kernel may show. %d are right, largest error %.3f; %d are wrong.\n",
-        verified->n_rows, verified->n_rows - wrong, worst, wrong);
+        "what a correct kernel may show. %d are right, largest error %.3f; %d are wrong. %d of %d were not reached.\n",
+        verified->n_rows, verified->n_rows - wrong, worst, wrong, n_variants - verified->n_rows, n_variants);
     if (wrong)
         fprintf(out, "\n| wrong | error | |\n|---|---|---|\n");
     for (int i = 0; i < verified->n_rows; i++)
@@ -223,10 +234,10 @@ void first_run_report(const first_run *run) {
             info.shared_bytes / 1024, (double)info.memory_bytes / 0x1p30, tq_version_string());
     for (int i = 0; i < notes.n_rows; i++)
         fprintf(out, "* %s: %s\n", table_text(&notes, i, "what"), table_text(&notes, i, "text"));
-    fprintf(out, "\n");
+    fprintf(out, "%s\n", run->tiny ? "\n**The SIMT executor counts operations: what follows are no times.**\n" : "");
     double read = fmax(micro_rate(&micro, "read"), micro_rate(&micro, "bulk"));
     write_micro(out, &micro);
-    int wrong = write_verify(out, &verified);
+    int wrong = write_verify(out, &verified, count_variants(run));
     write_tune(out, &tuned, tuning_file, read);
     write_depth(out, &depth, read);
     fclose(out);

@@ -251,7 +251,7 @@ typedef struct race {
     const tq_registry *registry;
 } race;
 
-/* Prepares everything on both devices, and launches. */
+/* Prepares everything and launches it; threads begin at different ends. */
 static tq_status prepare_all(void *argument, int index, int count) {
     const race *r = argument;
     unsigned char params[STUB_MAX_PARAMS] = {0};

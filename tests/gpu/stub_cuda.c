@@ -212,7 +212,7 @@ API int cuModuleLoadData(void **out, const void *image) {
 
 API int cuModuleGetFunction(void **out, void *module, const char *symbol) {
     RUN(cuModuleGetFunction, CAPTURABLE);
-    return stub_end(stub_find(module, symbol, 48 * 1024, out));
+    return stub_end(stub_find(module, symbol, 48 * 1024, 0, out));
 }
 
 API int cuFuncSetAttribute(void *function, int attribute, int value) {
@@ -220,6 +220,11 @@ API int cuFuncSetAttribute(void *function, int attribute, int value) {
     RUN(cuFuncSetAttribute, CAPTURABLE);
     return stub_end(attribute == MAX_DYNAMIC_SHARED_SIZE_BYTES ? stub_limit_shared(function, value)
                                                                : STUB_INVALID_VALUE);
+}
+
+API int cuFuncLoad(void *function) {
+    RUN(cuFuncLoad, NOT_IN_CAPTURES);
+    return stub_end(stub_load_function(function));
 }
 
 API int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned threads_x,

@@ -82,11 +82,11 @@ int stub_load(stub_place place, const void *image, void **out) {
     return STUB_OK;
 }
 
-int stub_find(const void *module, const char *symbol, unsigned shared_limit, void **out) {
+int stub_find(const void *module, const char *symbol, unsigned shared_limit, int loaded, void **out) {
     for (int i = 0; i < stub.n_modules; i++) {
         const code_kernel *kernel = modules[i] == module ? code_object_find(&modules[i]->object, symbol) : NULL;
         if (kernel && n_functions < MAX_OBJECTS) {
-            functions[n_functions] = (stub_function){modules[i], kernel, shared_limit - kernel->static_bytes};
+            functions[n_functions] = (stub_function){modules[i], kernel, shared_limit - kernel->static_bytes, loaded};
             *out = &functions[n_functions++];
             return STUB_OK;
         }
@@ -114,6 +114,13 @@ int stub_limit_shared(void *handle, int bytes) {
     return STUB_OK;
 }
 
+int stub_load_function(void *handle) {
+    stub_function *function = find_function(handle);
+    if (function)
+        function->loaded = 1;
+    return function ? STUB_OK : STUB_INVALID_HANDLE;
+}
+
 /* ---- launches --------------------------------------------------------------------------------------------------- */
 
 static int same_place(stub_place a, stub_place b) {
@@ -129,13 +136,16 @@ static int fits(const stub_function *function, const unsigned grid[3], const uns
 
 int stub_run(stub_place place, const void *handle, const unsigned grid[3], const unsigned threads[3], unsigned shared,
              const void *stream, void **arguments) {
-    const stub_function *function = find_function(handle);
+    stub_function *function = find_function(handle);
     int code =
         function && same_place(function->module->place, place) ? stub_check_stream(place, stream) : STUB_INVALID_HANDLE;
     if (code)
         return code;
     if (!fits(function, grid, threads, shared) || !arguments)
         return STUB_INVALID_VALUE;
+    if (stub.capturing && !function->loaded)
+        stub_violate("%s is loaded while a stream is captured", function->kernel->symbol);
+    function->loaded = 1;
     stub_launch *launch = &stub.launches[stub.n_launches++ % STUB_MAX_LAUNCHES];
     *launch = (stub_launch){.device = place.device, .context = place.context, .stream = stream, .shared_bytes = shared};
     memcpy(launch->grid, grid, sizeof launch->grid);

@@ -146,7 +146,7 @@ API int hipModuleLoadData(void **out, const void *image) {
 
 API int hipModuleGetFunction(void **out, void *module, const char *symbol) {
     BEGIN(hipModuleGetFunction, CAPTURABLE);
-    return stub_end(stub_find(module, symbol, (unsigned)stub.devices[device].shared_bytes, out));
+    return stub_end(stub_find(module, symbol, (unsigned)stub.devices[device].shared_bytes, 1, out));
 }
 
 API int hipModuleLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned threads_x,

@@ -46,6 +46,7 @@ typedef struct stub_function {
     const stub_module *module;
     const code_kernel *kernel;
     unsigned dynamic_limit; /* of shared memory */
+    int loaded;             /* in full; else the first launch does it */
 } stub_function;
 
 extern stub_state stub;
@@ -64,8 +65,9 @@ int stub_count_devices(const char *prefix);
 
 /* In between: */
 int stub_load(stub_place place, const void *image, void **out);
-int stub_find(const void *module, const char *symbol, unsigned shared_limit, void **out);
+int stub_find(const void *module, const char *symbol, unsigned shared_limit, int loaded, void **out);
 int stub_limit_shared(void *function, int bytes);
+int stub_load_function(void *function);
 int stub_run(stub_place place, const void *function, const unsigned grid[3], const unsigned threads[3], unsigned shared,
              const void *stream, void **arguments);
 int stub_alloc(int device, size_t bytes, uintptr_t *out);
