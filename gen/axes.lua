@@ -98,6 +98,11 @@ local function kernels_of(v)
     return values
 end
 
+local function attending_kernels()
+    local values = kernels_of { op = "decode" }
+    return table.move(kernels_of { op = "prefill" }, 1, #families.of_op("prefill"), #values + 1, values)
+end
+
 -- An implementation axis of kernel families: which values there are, and in what order, its families say.
 local function of_families(axis)
     axis.implementation, axis.values = true, {}
@@ -157,7 +162,7 @@ axes.list = {
     { name = "layout", option = "--layout", values = axes.layouts, default = default_layouts, doc = "cache layouts" },
     { name = "tile", option = "--tile", letter = "t", values = { 128, 64 }, implementation = true,
       applies = function(v) return attends(v) and not is_gpu(v) end, doc = "keys per softmax step (decode on CPUs)" },
-    { name = "kernel", option = "--kernel", values = kernels_of { op = "decode" }, legal = kernels_of,
+    { name = "kernel", option = "--kernel", values = attending_kernels(), legal = kernels_of,
       implementation = true, applies = function(v) return attends(v) and is_gpu(v) end,
       of = function(v) return { v.kernel } end, doc = "kernel families (decode on GPUs)" },
     of_families { name = "kq_lanes", option = "--kq-lanes", letter = "l", numeric = true,

@@ -63,6 +63,7 @@ local function new_unit(arch, stem, variant, parts)
         env.sides = { { f = env.k, prefix = "k" }, { f = env.v, prefix = "v" } }
         unit.arguments = (" --head-dim %d --k %s --v %s"):format(variant.head_dim, env.k.format, env.v.format)
         env.attention = require "gpu.attention"
+        env.mma_rows = require "gpu.mma_rows"
     end
     -- True for the first kernel of the file that asks for this key: who defines what several of them call.
     function env.once(key)

@@ -60,6 +60,21 @@ function template.hexf(x)
     return string.format("%af", single)
 end
 
+-- The chunk of a template, a function of its names; compiled once, since kernel texts are rendered for hundreds of variants.
+local compiled = {}
+local function chunk_of(text, name)
+    local known = compiled[name]
+    if not known or known.text ~= text then
+        local chunk, message = load("local _ENV = ...; " .. to_chunk(text, name), "@" .. name, "t")
+        if not chunk then
+            error(message, 0)
+        end
+        known = { text = text, run = chunk }
+        compiled[name] = known
+    end
+    return known.run
+end
+
 -- Renders the template text with the names in `env`; undefined names are errors. Errors are strings
 -- "template:line: message". `name` is how the template is called in them.
 function template.render(text, name, env)
@@ -85,11 +100,7 @@ function template.render(text, name, env)
             error("assignment to undeclared name '" .. tostring(key) .. "' (use local)", 2)
         end,
     })
-    local chunk, message = load(to_chunk(text, name), "@" .. name, "t", scope)
-    if not chunk then
-        error(message, 0)
-    end
-    chunk()
+    chunk_of(text, name)(scope)
     return table.concat(out)
 end
 

@@ -81,7 +81,7 @@ static void hip_error(int code, const char **name, const char **words) {
     *name = hipGetErrorName(code);
     *words = hipGetErrorString(code);
     *name = *name ? *name : "an unknown error";
-    *words = *words ? *words : "";
+    *words = *words && strcmp(*words, *name) != 0 ? *words : ""; /* ROCm 5 has only names */
 }
 
 static tq_gpu_result hip_load(const void *image, void **out) {

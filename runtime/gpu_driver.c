@@ -21,8 +21,10 @@ void *tq_gpu_open(const char *const *names, const char **found, tq_gpu_absence *
         for (int i = 0; names[i]; i++) {
             void *library = dlopen(names[i], modes[mode]);
             *found = names[i];
-            if (library)
+            if (library) {
+                absence->text[0] = '\0';
                 return library;
+            }
             const char *why = dlerror();
             int absent = why && strncmp(why, names[i], strlen(names[i])) == 0 && strstr(why, "No such file");
             if (mode == 1 && (i == 0 || !absent)) /* one that is there but does not load matters more */

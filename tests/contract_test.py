@@ -139,6 +139,25 @@ class Tool(Contract):
         self.rows(TQ, 'ab', 'turbo3/turbo3', 'f16/f16', '--head-dim', '128', '--gqa', '4', '--n-kv', '1024',
                   fields='a b ratio low high verdict')
 
+    def test_simt_device(self):
+        """GPU kernels on the CPU: the same commands, where this build has such kernels."""
+        there = {row['target'] for row in json.loads(self.run_command(TQ, 'info', '--json').stdout)['variants']
+                 if row['device'] == 'simt:32' and row['op'] == 'decode'}
+        known = self.rows(TQGEN, 'list', '--set', 'simt', fields='name op arch') if there else []
+        decode = next((row for row in known if row['op'] == 'decode' and row['arch'] in there), None)
+        if not decode:
+            self.skipTest('no SIMT kernels in this build')
+        shape = ['--head-dim', str(decode['head_dim']), '--gqa', decode['name'].split('_g')[1].split('_')[0],
+                 '--k', decode['k'], '--v', decode['v'], '--layout', decode['layout'], '--device', 'simt:32']
+        plan = self.rows(TQ, 'plan', *shape, fields='variant why device')
+        self.assertEqual(plan[0]['device'], 'simt:32')
+        rows = self.rows(TQ, 'tune', *shape, '--budget', '0.2', '-o', self.path('tuning'), fields='variant verified')
+        self.assertTrue(all(row['verified'] for row in rows), rows)
+        self.rows(TQ, 'ab', decode['name'], decode['name'], '--samples', '6', fields='ratio verdict')
+        for row in self.rows(TQ, 'bench', *shape, '--budget', '0.05', fields='median_ns read_fraction'):
+            self.assertIsNone(row['read_fraction'])
+        self.refused(TQ, 'plan', *shape[:-1], 'cuda:7', naming='simt:32')
+
     def test_bad_arguments(self):
         self.refused(TQ, 'nonsense', naming='nonsense')
         self.refused(TQ, 'plan', '--head-dim', '-1', naming='head-dim')

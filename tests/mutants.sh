@@ -12,12 +12,13 @@ mkdir -p "$work"
 rm -rf "$source"
 mkdir "$source"
 cp -r "$project/CMakeLists.txt" "$project/runtime" "$project/reference" "$project/tuning" "$project/tests" "$source"
+ln -s "$project/gen" "$project/templates" "$source"
 lua5.4 "$project/gen/tqgen" --arch c --head-dim 80,128 --gqa 3 --tile 64 --k turbo3,gain4,f16 --v turbo3,gain4,f16 \
     -o "$source/generated" >"$work/log"
 sed -i 's/-O3/-O1/' "$source/generated/CMakeLists.txt" # builds faster
 cmake -S "$source" -B "$work/build" -G Ninja -DTQ_GENERATED_DIR="$source/generated" >>"$work/log"
 
-tests="variants_test laws_test append_test dequantise_test"
+tests="variants_test laws_test append_test dequantise_test launch_gpu_test"
 
 build() {
     # shellcheck disable=SC2086 # a list
@@ -91,6 +92,10 @@ mutant "norm not corrected" "$kernels/turbo3_d128_append.c" 's/norm \/ (STEP \* 
 mutant "two groups packed in each other's place" "$kernels/gain4_d80_append.c" \
     's/x\[0\] |= g\[1\] << 4/x[0] |= g[2] << 4/'
 mutant "infinities not looked for" "$source/runtime/check.c" 's/bad ? 0 : n;/n;/'
+mutant "pages of K not passed to the kernel" "$source/runtime/launch_gpu.c" 's/\.pages = cache->pages,/.pages = NULL,/'
+mutant "softcap of GPUs in natural units" "$source/runtime/launch_gpu.c" 's/tq_score_cap(args->softcap)/args->softcap/'
+mutant "every thread launches on GPUs" "$source/runtime/launch_gpu.c" 's/launch->thread_index != 0 || //'
+mutant "arrival counters of GPUs not cleared" "$source/runtime/workspace.c" 's/fill(device, workspace, 0,/fill(device, workspace, 1,/'
 
 echo "caught $((mutants - missed)) of $mutants mutants"
 [ "$missed" -eq 0 ]

@@ -34,7 +34,8 @@ static void test_row_codes(void **state) {
                 const unsigned code = nibble_of(word, 4 * row + i);
                 assert_int_equal(byte_of(tqg_lookup(t0, t1, tqg_row_codes(word, row)), i),
                                  byte_of(code & 4 ? t1 : t0, code & 3));
-                const unsigned top = nibble_of(word, 4 * row + 2 * (i & 1) + 1 - (i >> 1)) >> 3; /* as tiles have them */
+                const unsigned top =
+                    nibble_of(word, 4 * row + 2 * (i & 1) + 1 - (i >> 1)) >> 3; /* as tiles have them */
                 assert_int_equal(byte_of(tqg_row_spread(word, row), i), top * 0xff);
             }
     }

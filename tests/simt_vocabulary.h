@@ -85,6 +85,38 @@ static void test_bits(void **state) {
     }
 }
 
+static void test_wide_tables(void **state) {
+    (void)state;
+    random_state r = random_stream(65);
+    for (int round = 0; round < 1000; round++) {
+        tqg_u32 bytes[4], table[4];
+        for (int i = 0; i < 4; i++)
+            bytes[i] = (tqg_u32)random_bits(&r);
+        const tqg_u32 word = (tqg_u32)random_bits(&r);
+        tqg_table16(bytes, table);
+        for (int half = 0; half < 2; half++)
+            for (int i = 0; i < 4; i++) {
+                const unsigned code = nibble_of(word, TQG_NIBBLE(half, i));
+                assert_int_equal(byte_of(tqg_lookup16(table, word, half), i), byte_of(bytes[code / 4], (int)code % 4));
+            }
+    }
+}
+
+static void test_bytes(void **state) {
+    (void)state;
+    random_state r = random_stream(66);
+    for (int round = 0; round < 1000; round++) {
+        const tqg_u32 x = (tqg_u32)random_bits(&r), y = (tqg_u32)random_bits(&r);
+        tqg_i32 sum = -round;
+        for (int i = 0; i < 4; i++)
+            sum += (int8_t)byte_of(x, i) * (int8_t)byte_of(y, i);
+        assert_int_equal(tqg_dot4(x, y, -round), sum);
+        assert_int_equal(tqg_four_bytes((tqg_u8)x, (tqg_u8)(x >> 8), (tqg_u8)(x >> 16), (tqg_u8)(x >> 24)), x);
+        const tqg_u16 halves[3] = {(tqg_u16)y, (tqg_u16)x, (tqg_u16)(x >> 16)};
+        assert_int_equal(tqg_shared_word(halves + 1), x);
+    }
+}
+
 /* ---- halves ----------------------------------------------------------------------------------------------------- */
 
 static double value_of(unsigned half) {
@@ -163,6 +195,8 @@ static void test_halves(void **state) {
         assert_int_equal(tqg_h2_neg(aa), (a ^ 0x8000) | 0xbc000000);
         assert_int_equal(tqg_h2_dup_lo(aa), a | a << 16);
         assert_int_equal(tqg_h2_dup_hi(aa), 0x3c003c00);
+        assert_int_equal(tqg_h2_max(aa & 0x7fff7fff, bb & 0x7fff7fff),
+                         0x40000000 | ((a & 0x7fff) > (b & 0x7fff) ? a & 0x7fff : b & 0x7fff));
         assert_true(tqg_dot2(aa, bb, 1.5f) == 2.0f + ((float)product + 1.5f));
     }
 }
@@ -423,6 +457,7 @@ static void test_multiply_i8(void **state) {
 }
 
 #define VOCABULARY_TESTS                                                                                               \
-    cmocka_unit_test(test_bits), cmocka_unit_test(test_conversions), cmocka_unit_test(test_halves),                    \
-        cmocka_unit_test(test_functions), cmocka_unit_test(test_exchange), cmocka_unit_test(test_rounds),              \
-        cmocka_unit_test(test_multiply_f16), cmocka_unit_test(test_multiply_i8)
+    cmocka_unit_test(test_bits), cmocka_unit_test(test_wide_tables), cmocka_unit_test(test_bytes),                     \
+        cmocka_unit_test(test_conversions), cmocka_unit_test(test_halves), cmocka_unit_test(test_functions),           \
+        cmocka_unit_test(test_exchange), cmocka_unit_test(test_rounds), cmocka_unit_test(test_multiply_f16),           \
+        cmocka_unit_test(test_multiply_i8)

@@ -65,10 +65,10 @@ static double multiply_floor(const machine_limits *limits, const contract *c, co
 
 static row measured_row(const bench *b, const harness *h, int which, const contract *c, int yardstick) {
     const int rounds = harness_rounds(h, which);
-    const double *ns = harness_samples(h, which), *f16_ns = harness_samples(h, yardstick);
+    const double *ns = harness_samples(h, which), *f16_ns = yardstick < 0 ? NULL : harness_samples(h, yardstick);
     double *ratios = cli_alloc((size_t)rounds, sizeof *ratios);
     for (int i = 0; i < rounds; i++)
-        ratios[i] = f16_ns[i] / ns[i];
+        ratios[i] = f16_ns ? f16_ns[i] / ns[i] : NAN;
     double median = stats_median(ns, rounds), keys = (double)harness_tokens(h, which) * b->harness.n_kv_heads;
     row r = {.variant = cli_format("%s", harness_variant(h, which)),
              .op = tq_op_name(c->op),
@@ -98,7 +98,8 @@ static row measured_row(const bench *b, const harness *h, int which, const contr
     return r;
 }
 
-/* Contracts of one shape run against each other; f16 joins them if it was not asked for, and then comes last. */
+/* Contracts of one shape run against each other; f16 joins them if it was not asked for, and then comes last. Builds for
+ * other devices than the CPU may lack it. */
 static void bench_shape(bench *b, const contract *contracts, int n) {
     harness *h = harness_create(&b->harness);
     contract f16 = contracts[0];
@@ -110,10 +111,14 @@ static void bench_shape(bench *b, const contract *contracts, int n) {
         harness_add(h, &contracts[i], NULL);
         yardstick = contract_equal(&contracts[i], &f16) ? i : yardstick;
     }
-    int total = yardstick == n ? n + 1 : n;
+    int without = yardstick == n && !memory_is_cpu(b->harness.device) && !harness_can(h, &f16);
+    int total = yardstick == n && !without ? n + 1 : n;
     if (total > n)
         harness_add(h, &f16, NULL);
-    fprintf(stderr, "timing %d kernel%s, the yardstick is %s\n", total, total == 1 ? "" : "s", contract_text(&f16));
+    if (without)
+        yardstick = -1;
+    fprintf(stderr, "timing %d kernel%s, %s %s\n", total, total == 1 ? "" : "s",
+            without ? "without ratios: there is no" : "the yardstick is", contract_text(&f16));
     harness_run(h, b->seconds * total, LEAST_ROUNDS, MOST_ROUNDS);
     b->rows = realloc(b->rows, (size_t)(b->n_rows + total) * sizeof *b->rows);
     if (!b->rows)

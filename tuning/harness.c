@@ -225,6 +225,14 @@ void harness_destroy(harness *h) {
     free(h);
 }
 
+bool harness_can(const harness *h, const contract *c) {
+    tq_plan_desc desc = contract_plan(c, h->options.n_kv_heads, h->options.n_kv, pool_threads(h->options.pool));
+    tq_plan *plan;
+    tq_status status = tq_plan_create(h->options.device, &desc, &plan);
+    tq_plan_destroy(plan);
+    return status == TQ_OK;
+}
+
 int harness_add(harness *h, const contract *c, const char *pin) {
     if (h->n == MAX_CONTESTANTS)
         cli_fail("more than %d kernels at a time; narrow the axes", MAX_CONTESTANTS);

@@ -28,6 +28,8 @@ typedef struct harness_options {
 harness *harness_create(const harness_options *options);
 void harness_destroy(harness *h);
 
+/* Is there a kernel for it? */
+bool harness_can(const harness *h, const contract *c);
 /* Index of the new contestant. pin: a variant name, or NULL for the plan's own choice. */
 int harness_add(harness *h, const contract *c, const char *pin);
 

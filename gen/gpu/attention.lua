@@ -9,4 +9,18 @@ function attention.result_floats(head_dim, gqa)
     return gqa * (head_dim + 3 + 2 * attention.MERGE)
 end
 
+-- Blocks of so many warps that a multiprocessor has room for, if a thread needs so many registers. HIP: what has four SIMDs,
+-- see TQG_KERNEL.
+function attention.blocks(arch, registers, warps, shared_bytes)
+    local is_hip = arch.emulates == "hip"
+    local pairs_of_units = is_hip and arch.warp == 32 and 2 or 1 -- compute units that share four SIMDs and their memory
+    registers = (registers + 7) // 8 * 8
+    local by_registers = pairs_of_units * arch.registers // (arch.warp * registers)
+    if is_hip then
+        by_registers = by_registers // 4 * 4 -- as many on each SIMD
+    end
+    local by_memory = pairs_of_units * arch.shared_limit // math.max(1, shared_bytes)
+    return math.max(1, math.min(by_registers // warps, by_memory, 64 // warps))
+end
+
 return attention

@@ -19,7 +19,7 @@ local families = { list = {} }
 
 local by_name = {}
 
-for _, name in ipairs { "mma", "lane", "tile", "vec", "append", "dequantise", "repack" } do
+for _, name in ipairs { "mma", "lane", "tile", "vec", "prefill", "append", "dequantise", "repack" } do
     local family = require("gpu." .. name)
     by_name[name] = family
     families.list[#families.list + 1] = family

@@ -52,14 +52,11 @@ function lane.legal(variant, arch)
     return true
 end
 
--- Blocks per multiprocessor (of four SIMDs) that registers allow: what is stored of a tile, and per head sums, maxima,
--- weights and accumulators.
-local function blocks(variant, arch, k, v)
-    local s, chunks = shape(variant), #k.chunks
+-- Registers of a thread: what is stored of a tile, and per head sums, maxima, weights and accumulators.
+local function registers(variant, k, v)
+    local chunks = #k.chunks
     local gains = (k.subs > 0 and 8 or 0) + (v.subs > 0 and 8 or 0)
-    local need = 40 + chunks * (4 * (k.format.bits + v.format.bits) + gains) + s.heads * (9 + 4 * chunks)
-    local waves = math.min(16, arch.registers // 64 // (need + 23 - (need + 23) % 24))
-    return math.max(1, waves * 4 // s.warps)
+    return 40 + chunks * (4 * (k.format.bits + v.format.bits) + gains) + shape(variant).heads * (9 + 4 * chunks)
 end
 
 function lane.geometry(variant, arch, k, v)
@@ -67,8 +64,9 @@ function lane.geometry(variant, arch, k, v)
     local stage = 2 * #v.chunks * w.sets * w.set_halves * s.warps
     local finish = 4 * (attention.result_floats(variant.head_dim, variant.gqa) + 2 * s.tile_warps * variant.gqa)
     local q = 4 * variant.gqa * variant.head_dim
-    return { threads = s.warps * 32, shared_bytes = math.max(stage, finish, q), keys_per_step = 32, keys_per_tile = 32,
-        blocks_per_sm = blocks(variant, arch, k, v), loop_keys = 32 / s.groups }
+    local shared = math.max(stage, finish, q)
+    return { threads = s.warps * 32, shared_bytes = shared, keys_per_step = 32, keys_per_tile = 32,
+        blocks_per_sm = attention.blocks(arch, registers(variant, k, v), s.warps, shared), loop_keys = 32 / s.groups }
 end
 
 function lane.env(variant, _, env)

@@ -1,19 +1,20 @@
 -- Decode with matrix instructions: keys and values of V as rows of the A operand, the query heads as columns of B.
 
 local attention = require "gpu.attention"
-local formats = require "formats"
+local format_env = require "format_env"
+local mma_rows = require "gpu.mma_rows"
 local tiles = require "tiles"
 
 local mma = {
     name = "mma",
     op = "decode",
     template = "templates/gpu/decode_mma.c",
-    shared = { "rows.h", "codes.h", "attention.h", "mma.h", "mma_tile.h", "mma_bytes.h" },
-    layouts = { "tile_mma", "tile_wmma", "tile_mfma" },
-    -- stages: tiles in shared memory per warp, by bulk copies; 1: the next tile in registers, where there are enough
+    shared = { "rows.h", "codes.h", "attention.h", "mma.h", "mma_tile.h", "mma_bytes.h", "mma_rows.h" },
+    layouts = { "tile_mma", "tile_wmma", "tile_mfma", "rows" },
+    -- stages: how many tiles of a warp are in shared memory, by bulk copies; 1: none, the next one is read into registers.
+    --         Rows: 1 or 2 times 32 of them, what fits
     -- k_path: K.q in halves, or in bytes
     axes = { stages = { 3, 4, 1 }, k_path = { "f16", "i8" } },
-    defaults = { stages = { 3, 1 } },
 }
 
 -- Per matrix instruction: columns of B; registers of a row block of 128 values of O and of as much of q; bytes of shared
@@ -25,74 +26,125 @@ local SHAPES = {
 }
 local BYTE_GAINS = 1024 -- of K, as integers
 local WARPS = 4
+local ROW_KEYS = 32
 local Q_IN_REGISTERS = 32 -- of a lane; more is read from shared memory
 local MOST_OUTPUTS = 128
+
+local envs = {}
+local function format_of(name, head_dim)
+    local key = name .. " " .. head_dim
+    envs[key] = envs[key] or table.pack(format_env(name, head_dim, 1))
+    return envs[key][1], envs[key][2]
+end
+
+-- Rows: registers, shared memory, and how many rows of how many warps fit there.
+local function plan_rows(of, variant, arch)
+    local k, v = mma_rows(format_of(variant.k, variant.head_dim), variant.head_dim),
+        mma_rows(format_of(variant.v, variant.head_dim), variant.head_dim)
+    of.q_registers, of.outputs = 2 * k.k_steps, 4 * v.v_tiles
+    of.aux_bytes = k.k_aux + v.v_aux
+    of.scaled_weights = v.spread and variant.v ~= "f16"
+    local stage = ROW_KEYS * 16 * (k.words + v.words)
+    local rest = 4 * variant.gqa * variant.head_dim
+    for _, try in ipairs { { 4, 2 }, { 4, 1 }, { 2, 1 }, { 1, 1 } } do
+        of.warps, of.stages = try[1], try[2]
+        of.stage_bytes = of.stages * stage
+        if (try[2] == 1 or arch.copy ~= "none") and rest + of.warps * (of.aux_bytes + of.stage_bytes) <= arch.shared_limit then
+            break
+        end
+    end
+end
+
+local function plan_tiles(of, variant, arch, k, v, k_layout, v_layout)
+    local shape, tile = SHAPES[arch.matrix], tiles.get(variant.layout)
+    of.q_registers = of.k_path == "i8" and of.chunks * 8 * (k.bits == 4 and 2 or 1) or of.chunks * shape.q
+    of.outputs = of.chunks * shape.outputs
+    of.aux_bytes = of.chunks * ((k.subs > 0 and (of.k_path == "i8" and BYTE_GAINS or shape.k_gains) or 0)
+        + (v.subs > 0 and shape.v_gains or 0))
+    of.ahead = not of.ring and not (arch.matrix == "wmma" and of.chunks > 1)
+    of.words = of.ahead and 4 * of.chunks * (k.bits + v.bits) or 0
+    of.stage_bytes = of.ring and of.stages * (tiles.bytes(tile, k_layout) + tiles.bytes(tile, v_layout) + 16) or 0
+end
 
 -- What follows from the axes.
 local function plan(variant, arch)
     local shape = SHAPES[arch.matrix]
-    local bytes, chunks = variant.k_path == "i8", variant.head_dim // tiles.CHUNK
+    local k, k_layout = format_of(variant.k, variant.head_dim)
+    local v, v_layout = format_of(variant.v, variant.head_dim)
     local split_q = arch.matrix == "mma" and variant.gqa <= 4
-    local groups = (variant.gqa * (split_q and 2 or 1) + shape.columns - 1) // shape.columns
-    local k_bits, v_bits = formats.get(variant.k).bits, formats.get(variant.v).bits
+    local rows = variant.layout == "rows"
     local of = {
-        split_q = split_q, groups = groups, warps = WARPS, stages = variant.stages, ring = variant.stages > 1,
-        k_path = variant.k_path, chunks = chunks, outputs = groups * chunks * shape.outputs,
-        q = groups * chunks * shape.q, words = 4 * chunks * (k_bits + v_bits),
+        split_q = split_q, groups = (variant.gqa * (split_q and 2 or 1) + shape.columns - 1) // shape.columns,
+        warps = WARPS, stages = variant.stages, ring = not rows and variant.stages > 1, k_path = variant.k_path,
+        chunks = variant.head_dim // tiles.CHUNK, ahead = false, scaled_weights = false, words = 0,
     }
-    if bytes then
-        of.q = chunks * 8 * (k_bits == 4 and 2 or 1) * (split_q and 1 or 2)
+    if rows then
+        plan_rows(of, variant, arch)
+    else
+        plan_tiles(of, variant, arch, k, v, k_layout, v_layout)
     end
-    of.ahead = not of.ring and not (arch.matrix == "wmma" and chunks > 1)
-    of.q_shared = not bytes and of.q > Q_IN_REGISTERS
-    of.q_bytes = 4 * variant.gqa * variant.head_dim + (of.q_shared and 4 * of.q * arch.warp or 0)
+    -- Registers of a lane for q: for each group, or, as bytes, for each part.
+    of.q = of.q_registers * (of.k_path == "i8" and (split_q and 1 or 2) or of.groups)
+    of.q_shared = of.k_path == "f16" and of.q > Q_IN_REGISTERS
+    if of.q_shared then
+        of.q_registers = (of.q_registers + 3) // 4 * 4
+        of.q = of.q_registers * of.groups
+    end
+    of.q_bytes = (4 * variant.gqa * variant.head_dim + 15) // 16 * 16 + (of.q_shared and 4 * of.q * arch.warp or 0)
+    of.shared_bytes = of.q_bytes + of.warps * (of.aux_bytes + of.stage_bytes)
     return of
 end
 
 function mma.legal(variant, arch)
+    local rows = variant.layout == "rows"
     if arch.matrix == "none" then
         return nil, arch.name .. " has no matrix instructions"
-    elseif variant.layout ~= "rows" and variant.layout ~= "tile_" .. arch.matrix then
+    elseif not rows and variant.layout ~= "tile_" .. arch.matrix then
         return nil, arch.name .. " reads its own tiles"
+    elseif rows and arch.matrix ~= "mma" then
+        return nil, "rows become operands of mma only: those of WMMA and MFMA want one row of A per lane"
+    elseif rows and (variant.stages > 1 or variant.k_path == "i8") then
+        return nil, "rows are staged by 16-byte copies and multiplied in halves"
     elseif variant.stages > 1 and arch.copy ~= "bulk" then
         return nil, "stages above 1 are filled by bulk copies, which " .. arch.name .. " has not"
     elseif variant.k_path == "i8" and (arch.copy ~= "bulk" or variant.gqa > 8) then
         return nil, "K.q in bytes pays where byte products cost least: on sm_90 and later, for up to 8 heads"
     end
     local of = plan(variant, arch)
-    if of.outputs > MOST_OUTPUTS then
+    if of.groups * of.outputs > MOST_OUTPUTS then
         return nil, ("%d heads of head_dim %d do not fit the registers of a warp"):format(variant.gqa, variant.head_dim)
-    elseif variant.k_path == "i8" and of.q > Q_IN_REGISTERS then
+    elseif of.k_path == "i8" and of.q > Q_IN_REGISTERS then
         return nil, ("q of %d heads of head_dim %d does not fit registers as bytes"):format(variant.gqa, variant.head_dim)
+    elseif of.shared_bytes > arch.shared_limit then
+        return nil, ("32 rows of K and V of head_dim %d do not fit the shared memory of %s"):format(variant.head_dim, arch.name)
     end
     return true
 end
 
 -- Blocks per multiprocessor that leave a thread the registers it needs, as compilers have shown.
 local function blocks(of, arch, gains, shared_bytes)
-    local need = (arch.emulates == "cuda" and 72 or 100) + of.outputs + (of.q_shared and 0 or of.q) + (of.ahead and of.words or 0) + (of.groups > 1 and 16 or 0)
+    local need = (arch.emulates == "cuda" and 72 or 100) + of.groups * of.outputs + (of.q_shared and 0 or of.q) + of.words
+        + (of.groups > 1 and 16 or 0)
     if of.k_path == "i8" then
         need = need + (of.split_q and 0 or 8) + (gains and 16 or 0)
     end
-    local by_registers = math.max(1, math.min(4, arch.registers // (WARPS * arch.warp * need)))
+    local by_registers = math.max(1, math.min(4, arch.registers // (of.warps * arch.warp * need)))
     return math.max(1, math.min(by_registers, (arch.shared_limit + 1024) // (shared_bytes + 1024)))
 end
 
-function mma.geometry(variant, arch, k_layout, v_layout)
-    local of, shape = plan(variant, arch), SHAPES[arch.matrix]
-    local tile = tiles.get(variant.layout)
-    local gains = (k_layout.subs > 0 and (variant.k_path == "i8" and BYTE_GAINS or shape.k_gains) or 0)
-        + (v_layout.subs > 0 and shape.v_gains or 0)
-    local ring = of.ring and of.stages * (tiles.bytes(tile, k_layout) + tiles.bytes(tile, v_layout) + 16) or 0
-    local result = 4 * attention.result_floats(variant.head_dim, variant.gqa) + 8 * WARPS * variant.gqa
-    local shared_bytes = math.max(of.q_bytes + WARPS * (of.chunks * gains + ring), result)
+function mma.geometry(variant, arch, k_layout)
+    local of = plan(variant, arch)
+    local rows = variant.layout == "rows"
+    local keys = rows and ROW_KEYS or tiles.get(variant.layout).keys
+    local result = 4 * attention.result_floats(variant.head_dim, variant.gqa) + 8 * of.warps * variant.gqa
+    local shared_bytes = math.max(of.shared_bytes, result)
     return {
-        threads = WARPS * arch.warp,
+        threads = of.warps * arch.warp,
         shared_bytes = shared_bytes,
-        keys_per_step = WARPS * tile.keys,
-        keys_per_tile = tile.keys,
-        blocks_per_sm = blocks(of, arch, k_layout.subs > 0, shared_bytes),
-        loop_keys = tile.keys,
+        keys_per_step = of.warps * keys,
+        keys_per_tile = rows and 1 or keys,
+        blocks_per_sm = blocks(of, arch, (k_layout.subs or 0) > 0, shared_bytes),
+        loop_keys = keys,
     }
 end
 

@@ -12,8 +12,13 @@ local tile = {
     axes = { k_path = { "i8", "f16" } },
 }
 
-local ACCUMULATORS = 32 -- floats of P.V per lane: more would not leave registers for what is decoded
+local MOST_HEADS = 8 -- TQD_HEADS of dots.h
 local PREFETCH = 12 -- 16-byte loads that a lane has room for ahead
+
+-- Floats of P.V per lane: more would not leave registers for what is decoded.
+local function accumulators(arch)
+    return arch.emulates == "hip" and arch.registers // arch.warp >= 2048 and 64 or 32
+end
 
 local function ceil_div(a, b)
     return (a + b - 1) // b
@@ -50,7 +55,7 @@ end
 -- more shared memory than there is.
 local function shape(variant, arch, k, v)
     local per_lane = rows_of(variant, arch, k, v, 1).per_lane
-    local groups = ceil_div(variant.gqa, math.max(1, ACCUMULATORS // (8 * per_lane)))
+    local groups = ceil_div(variant.gqa, math.max(1, math.min(MOST_HEADS, accumulators(arch) // (8 * per_lane))))
     local heads = ceil_div(variant.gqa, groups)
     local rows = rows_of(variant, arch, k, v, heads)
     local bytes = rows.region + 2 * rows.sets * rows.set_halves
@@ -71,22 +76,29 @@ function tile.legal(variant, arch)
     if not shape(variant, arch, k, v) then
         return nil, "the rows of a warp's keys fit in shared memory"
     end
-    if variant.k_path == "i8" and variant.k == "f16" then
-        return nil, "f16 has no integer centroids"
+    if variant.k_path == "i8" and (variant.k == "f16" or not arch.dot2) then
+        return nil, "sums of bytes are for integer centroids, and for archs where a dot product of halves costs as much"
     end
     return true
 end
 
+local function prefetches(rows)
+    return rows.k.loads + rows.v.loads <= PREFETCH
+end
+
 function tile.geometry(variant, arch, k, v)
-    local s = shape(variant, arch, k, v)
+    local s, rows = shape(variant, arch, k, v)
     local finish = 4 * (attention.result_floats(variant.head_dim, variant.gqa) + 2 * s.row_warps * variant.gqa)
-    return { threads = s.warps * arch.warp, shared_bytes = math.max(s.warps * s.bytes, finish), keys_per_step = arch.warp,
-        keys_per_tile = 1, blocks_per_sm = 4, loop_keys = arch.warp / s.groups }
+    local shared = math.max(s.warps * s.bytes, finish)
+    local registers = (arch.emulates == "hip" and 72 or 112) + s.heads * (8 * rows.per_lane + 9) +
+        (prefetches(rows) and 4 * (rows.k.loads + rows.v.loads) or 0)
+    return { threads = s.warps * arch.warp, shared_bytes = shared, keys_per_step = arch.warp, keys_per_tile = 1,
+        blocks_per_sm = attention.blocks(arch, registers, s.warps, shared), loop_keys = arch.warp / s.groups }
 end
 
 function tile.env(variant, arch, env)
     env.shape, env.rows = shape(variant, arch, layouts(variant))
-    env.prefetch = env.rows.k.loads + env.rows.v.loads <= PREFETCH
+    env.prefetch = prefetches(env.rows)
 end
 
 return tile

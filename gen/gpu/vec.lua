@@ -44,7 +44,7 @@ function vec.geometry(variant, arch)
     local warps = variant.gqa * s.key_warps
     local finish = attention.result_floats(variant.head_dim, variant.gqa) + 2 * s.key_warps * variant.gqa
     return { threads = warps * arch.warp, shared_bytes = 4 * finish, keys_per_step = 32, keys_per_tile = 1,
-        blocks_per_sm = math.max(1, arch.registers // (REGISTERS * arch.warp * warps)) }
+        blocks_per_sm = attention.blocks(arch, REGISTERS, warps, 4 * finish) }
 end
 
 function vec.env(variant, arch, env)

@@ -257,10 +257,10 @@ typedef struct tq_launch {
  *                       page = pages[s*pages_stride + t/page_slots]
  * in bytes; token_stride is the distance between units. Strides are multiples of 2, of tiles 16. Head-contiguous
  * (head_stride = n_slots*row_bytes) is fastest; token-interleaved works by its strides. Units must not overlap, but
- * where a cache is only read, seq_stride 0 lets all sequences share it. Devices other than the CPU may read whole
- * aligned 16-byte words that hold part of a row. Paged caches are for GPU devices; a table entry that names no page of
- * the buffer is the caller's error, which nobody notices. Entries for slots that a launch does not touch are not read.
- */
+ * where a cache is only read, seq_stride 0 lets all sequences share it.
+ * Devices other than the CPU may read whole aligned 16-byte words that hold part of a row; token_stride and page_stride
+ * there are below 4 GiB. Paged caches are for such devices alone. A table entry that names no page of the buffer is the
+ * caller's error, which nobody notices; entries for slots that a launch does not touch are not read. */
 typedef struct tq_cache {
     void *data;
     size_t bytes; /* size of the whole buffer; every unit must lie inside */

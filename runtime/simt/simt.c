@@ -60,6 +60,10 @@ SIMT_UNSEEN _Noreturn void tq_simt_fail(const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    if (!b) {
+        fprintf(stderr, "%s, outside a launch\n", text);
+        abort();
+    }
     report(b, b->running->thread, text);
     go_home(b);
 }

@@ -1,39 +1,50 @@
-% local n_chunks, bytes = head_dim // 128, mma.k_path == "i8"
-% local finished = not bytes and (k.subs > 0 or n_chunks > 1) -- are scores complete, or still to be multiplied with a scale?
-% local chunk_scales = n_chunks > 1 and (bytes or k.subs == 0) -- are chunks added up with a scale each?
-% assert(head_dim % 128 == 0 and k.rotated and v.rotated, "tiles hold chunks of 128 values")
-/* Tiles of both sides${mma.ring and "" or ", each read into registers while the other is worked on"}. */
+% local rows, bytes, ring = layout == "rows", mma.k_path == "i8", mma.ring
+% local k_gains, v_gains = k.bits < 16 and k.subs > 0, v.bits < 16 and v.subs > 0
+% -- Chunks of a tile are added up with a scale each; a single chunk's scores stay without until they become weights.
+% local chunk_scales = not rows and mma.chunks > 1 and (bytes or not k_gains)
+% local scaled_later = not rows and (bytes or mma.chunks == 1 and not k_gains)
+% -- What multiplies weights before they meet V: scales or gains, or nothing.
+% local weights_times = not rows and (v_gains and "gains" or "scales") or mma.scaled_weights and "scales" or "nothing"
+% assert(rows or head_dim % 128 == 0 and k.rotated and v.rotated, "tiles hold chunks of 128 values")
+% local function each_chunk(indent)
+%     return "TQG_UNROLL\n" .. indent .. "for (int c = 0; c < CHUNKS; c++)"
+% end
+/* ${rows and "Rows." or "Tiles of both sides"}${mma.ahead and ", each read into registers while the other is worked on." or ring and "." or ""} */
 TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_per_sm}) {
     enum {
         GQA = ${gqa},
         WARPS = ${mma.warps},
         THREADS = WARPS * TQG_WARP,
-        CHUNKS = ${n_chunks},
         GROUPS = ${mma.groups}, /* of columns of B */
         EACH = ${mma.split_q and 2 or 1}, /* columns of a head: of q rounded, and of what that left */
-% if bytes then
-        PARTS = ${mma.split_q and 1 or 2}, /* products for hi and lo of q */
-        Q_REGISTERS = CHUNKS * K_BYTE_Q,
-% else
-        Q_REGISTERS = CHUNKS * TQM_STEPS * TQG_MMA_B,
-% end
-        OUTPUTS = CHUNKS * TQM_OUTPUTS,
         SLOTS = TQM_COLUMNS / EACH, /* heads that a lane has scores of, per group */
-        IN_SHARED = ${mma.ring and 1 or 0}, /* tiles, not in global memory */
-        WEIGHT_BITS = ${v.subs > 0 and 19 or 15}, /* gains are below 2^-4 */
+        Q_REGISTERS = ${mma.q_registers}, /* per group */
+        OUTPUTS = ${mma.outputs},
+        WEIGHT_BITS = ${weights_times == "gains" and 19 or 15}, /* gains are below 2^-4 */
         Q_BYTES = ${mma.q_bytes},
-        K_GAIN_BYTES = ${k.subs == 0 and "0" or bytes and "K_BYTE_GAIN_BYTES" or "TQM_K_GAIN_BYTES"},
-        GAIN_BYTES = CHUNKS * (K_GAIN_BYTES + ${v.subs > 0 and "TQM_V_GAIN_BYTES" or "0"}),
-% if mma.ring then
+        AUX_BYTES = ${mma.aux_bytes}, /* of shared memory, per warp, for what its lanes decode for each other */
+% if ring then
         STAGES = ${mma.stages},
+% end
+% if rows then
+        STAGE_BYTES = TQM_KEYS * (K_PITCH + V_PITCH),
+% else
+        CHUNKS = ${mma.chunks},
+        IN_SHARED = ${ring and 1 or 0}, /* tiles, not in global memory */
+        K_GAIN_BYTES = ${not k_gains and "0" or bytes and "K_BYTE_GAIN_BYTES" or "TQM_K_GAIN_BYTES"},
+%     if bytes then
+        PARTS = ${mma.split_q and 1 or 2}, /* products for hi and lo of q */
+%     end
+%     if ring then
         STAGE_BYTES = K_TILE_BYTES + V_TILE_BYTES,
+%     end
 % end
     };
     const tqa_range range = tqa_range_of(&p, WARPS * TQM_KEYS);
     if (tqa_idle(&range))
         return;
-    const tqa_cache k_cache = tqa_cache_of(&p.k, range.sequence, range.kv_head, TQM_KEYS);
-    const tqa_cache v_cache = tqa_cache_of(&p.v, range.sequence, range.kv_head, TQM_KEYS);
+    const tqa_cache k_cache = tqa_cache_of(&p.k, range.sequence, range.kv_head, ${rows and "1" or "TQM_KEYS"});
+    const tqa_cache v_cache = tqa_cache_of(&p.v, range.sequence, range.kv_head, ${rows and "1" or "TQM_KEYS"});
     const int warp = (int)tqg_shfl_u((tqg_u32)tqg_warp(), 0);
 
     /* Warps take tiles in turn, each for itself. */
@@ -42,40 +53,42 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     if ((tile + 1) * TQM_KEYS <= range.begin)
         tile += WARPS;
 
-% if k.subs + v.subs > 0 then
-    unsigned char *const gains = TQG_SHARED + Q_BYTES + warp * GAIN_BYTES;
-%     if v.subs > 0 then
-    unsigned char *const v_gains = gains + CHUNKS * K_GAIN_BYTES;
-%     end
+% if mma.aux_bytes > 0 then
+    unsigned char *const aux = TQG_SHARED + Q_BYTES + warp * AUX_BYTES;
 % end
-% if mma.ring then
-    tqm_ring ring;
-    tqm_ring_init(&ring, TQG_SHARED + Q_BYTES + WARPS * GAIN_BYTES + warp * STAGES * (STAGE_BYTES + TQM_BAR_BYTES), STAGES,
+% if rows then
+    unsigned char *const stages = TQG_SHARED + Q_BYTES + WARPS * AUX_BYTES + warp * (${mma.stages} * STAGE_BYTES);
+    const int k_regular = tqm_is_regular(&k_cache), v_regular = tqm_is_regular(&v_cache);
+%     if mma.stages > 1 then
+    int stage = 0; /* offset of the one to read next */
+    if (tile < end) {
+        k_row_fetch(&k_cache, &range, k_regular, tile, stages);
+        v_row_fetch(&v_cache, &range, v_regular, tile, stages + TQM_KEYS * K_PITCH);
+    }
+    tqg_copy_commit();
+%     end
+% elseif ring then
+    tqm_ring stages;
+    tqm_ring_init(&stages, TQG_SHARED + Q_BYTES + WARPS * AUX_BYTES + warp * STAGES * (STAGE_BYTES + TQM_BAR_BYTES), STAGES,
                   STAGE_BYTES);
     const int paged = k_cache.pages || v_cache.pages;
-    int ahead = tile; /* to be copied next, from here if not paged */
+    int next = tile; /* to be copied, from here if not paged */
     const unsigned char *k_from = k_cache.first + (tqg_u64)(tqg_u32)tile * k_cache.unit_stride;
     const unsigned char *v_from = v_cache.first + (tqg_u64)(tqg_u32)tile * v_cache.unit_stride;
     for (int i = 0; i < STAGES - 1; i++) {
-        if (ahead < end)
-            tqm_ring_fill(&ring, tqa_unit(&k_cache, ahead), K_TILE_BYTES, tqa_unit(&v_cache, ahead), V_TILE_BYTES);
-        ahead += WARPS;
+        if (next < end)
+            tqm_ring_fill(&stages, tqa_unit(&k_cache, next), K_TILE_BYTES, tqa_unit(&v_cache, next), V_TILE_BYTES);
+        next += WARPS;
         k_from += WARPS * (tqg_u64)k_cache.unit_stride;
         v_from += WARPS * (tqg_u64)v_cache.unit_stride;
-        ring.fill = tqm_ring_next(ring.fill, STAGES, STAGE_BYTES);
+        stages.fill = tqm_ring_next(stages.fill, STAGES, STAGE_BYTES);
     }
 % elseif mma.ahead then
     k_part k[CHUNKS];
     v_part v[CHUNKS];
     if (tile < end) {
-        const unsigned char *k_tile = tqa_unit(&k_cache, tile), *v_tile = tqa_unit(&v_cache, tile);
-        TQG_UNROLL
-        for (int c = 0; c < CHUNKS; c++) {
-            k_load_words(0, k_tile + c * K_SUBTILE_BYTES, k + c);
-            k_load_scales(0, k_tile + c * K_SUBTILE_BYTES, k + c);
-            v_load_words(0, v_tile + c * V_SUBTILE_BYTES, v + c);
-            v_load_scales(0, v_tile + c * V_SUBTILE_BYTES, v + c);
-        }
+        k_load(tqa_unit(&k_cache, tile), k);
+        v_load(tqa_unit(&v_cache, tile), v);
     }
 % end
 
@@ -107,23 +120,29 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     /* q in halves, multiplied by q_unit, which is 1 unless they need another. */
     const float largest = tqa_largest(q_floats, GQA * TQA_HEAD_DIM) * K_UNIT;
     const float q_unit = largest >= 0x1p-3f && largest < 0x1p14f ? 1.0f : tqa_normalise(largest, 0x1p6f);
+%     local value = rows and "k_row_value" or "tqm_tile_value"
 %     if mma.q_shared then
-    tqg_u4 *const q_shared = (tqg_u4 *)(TQG_SHARED + GQA * TQA_HEAD_DIM * 4);
-    for (int i = warp * 4; i < GROUPS * Q_REGISTERS; i += WARPS * 4) {
+    tqg_u4 *const q = (tqg_u4 *)(TQG_SHARED + GQA * TQA_HEAD_DIM * 4);
+    for (int i = 4 * warp; i < GROUPS * Q_REGISTERS; i += 4 * WARPS) {
         tqg_u32 x[4];
         TQG_UNROLL
         for (int j = 0; j < 4; j++)
-            x[j] = tqm_q_register(EACH, GQA, q_floats, K_UNIT * q_unit, (i + j) / Q_REGISTERS, (i + j) % Q_REGISTERS);
-        q_shared[i / 4 * TQG_WARP + tqg_lane()] = tqm_u4(x);
+            x[j] = tqm_q_pair(EACH, GQA, q_floats, K_UNIT * q_unit, (i + j) / Q_REGISTERS,
+                              ${value}((i + j) % Q_REGISTERS, 0), ${value}((i + j) % Q_REGISTERS, 1));
+        q[i / 4 * TQG_WARP + tqg_lane()] = tqm_u4(x);
     }
     tqg_block_sync();
 %     else
     tqg_u32 q[GROUPS * Q_REGISTERS];
     TQG_UNROLL
     for (int i = 0; i < GROUPS * Q_REGISTERS; i++)
-        q[i] = tqm_q_register(EACH, GQA, q_floats, K_UNIT * q_unit, i / Q_REGISTERS, i % Q_REGISTERS);
+        q[i] = tqm_q_pair(EACH, GQA, q_floats, K_UNIT * q_unit, i / Q_REGISTERS, ${value}(i % Q_REGISTERS, 0),
+                          ${value}(i % Q_REGISTERS, 1));
 %     end
 % end
+% -- How operand functions are told where q is: a flag, registers, shared memory.
+% local q_in_shared = mma.q_shared and "1" or "0"
+% local function q_at(offset) return mma.q_shared and "0, q" .. offset(4) or "q" .. offset(1) .. ", 0" end
 
     /* Tiles from `plain` on, n_plain of them, have nothing but visible keys and scores without options. */
     const int plain = (range.begin + TQM_KEYS - 1) / TQM_KEYS;
@@ -138,73 +157,95 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     TQG_UNROLL
     for (int i = 0; i < GROUPS * OUTPUTS; i++)
         o[i] = 0.0f;
-    /* Scales of V stay below 2^scale_bits and weights below 2^(WEIGHT_BITS - scale_bits): their products are halves. */
+    /* Scales that multiply weights stay below 2^scale_bits, weights below 2^(WEIGHT_BITS - scale_bits): products are halves. */
     int scale_bits = WEIGHT_BITS - 13;
 
-    /* Bytes of the centroids, in registers. */
-% local shared_table = not bytes and k.format == v.format
 % if bytes then
     tqg_u32 k_bytes[2];
     k_byte_table(k_bytes);
 % else
-    tqg_u32 k_bytes[4];
-    k_table(k_bytes);
+    tqg_u32 k_bytes[4]; /* the table of centroids, in registers */
+    ${k.bits < 8 and "k_table" or "tqm_no_table"}(k_bytes);
     tqm_keep(k_bytes);
 % end
-% if shared_table then
+% if k.format == v.format and not bytes then
     const tqg_u32 *const v_bytes = k_bytes;
 % else
     tqg_u32 v_bytes[4];
-    v_table(v_bytes);
+    ${v.bits < 8 and "v_table" or "tqm_no_table"}(v_bytes);
     tqm_keep(v_bytes);
 % end
 
     TQG_NO_UNROLL
     while (tile < end) {
-% if not mma.ahead then
-        k_part k[CHUNKS];
-        v_part v[CHUNKS];
-% end
         const int special = (tqg_u32)(tile - plain) >= (tqg_u32)n_plain;
         tqg_warp_sync(); /* all lanes have read what is written now */
-% if mma.ring then
-        if (ahead < end) {
-            if (paged) {
-                k_from = tqa_unit(&k_cache, ahead);
-                v_from = tqa_unit(&v_cache, ahead);
-            }
-            tqm_ring_fill(&ring, k_from, K_TILE_BYTES, v_from, V_TILE_BYTES);
+% if rows then
+        /* ---- rows to shared memory ---- */
+%     if mma.stages > 1 then
+        const unsigned char *const k_rows = stages + stage, *const v_rows = k_rows + TQM_KEYS * K_PITCH;
+        stage = STAGE_BYTES - stage;
+        if (tile + WARPS < end) {
+            k_row_fetch(&k_cache, &range, k_regular, tile + WARPS, stages + stage);
+            v_row_fetch(&v_cache, &range, v_regular, tile + WARPS, stages + stage + TQM_KEYS * K_PITCH);
         }
-        ahead += WARPS;
+        tqg_copy_commit();
+        tqg_copy_wait(1);
+%     else
+        const unsigned char *const k_rows = stages, *const v_rows = k_rows + TQM_KEYS * K_PITCH;
+        k_row_fetch(&k_cache, &range, k_regular, tile, stages);
+        v_row_fetch(&v_cache, &range, v_regular, tile, stages + TQM_KEYS * K_PITCH);
+        tqg_copy_commit();
+        tqg_copy_wait(0);
+%     end
+        tqg_warp_sync();
+%     if mma.aux_bytes > 0 then
+        k_row_prepare(k_rows + tqm_row_at(K_PITCH, &k_cache, tqg_lane()), aux);
+        ${weights_times == "scales" and "const tqg_u32 scale = " or ""}v_row_prepare(v_rows + tqm_row_at(V_PITCH, &v_cache, tqg_lane()), aux + K_AUX_BYTES);
+        tqg_warp_sync();
+%     end
+% else
+        /* ---- a tile of each side ---- */
+%     if not mma.ahead then
+        k_part k[CHUNKS];
+        v_part v[CHUNKS];
+%     end
+%     if ring then
+        if (next < end) {
+            if (paged) {
+                k_from = tqa_unit(&k_cache, next);
+                v_from = tqa_unit(&v_cache, next);
+            }
+            tqm_ring_fill(&stages, k_from, K_TILE_BYTES, v_from, V_TILE_BYTES);
+        }
+        next += WARPS;
         k_from += WARPS * (tqg_u64)k_cache.unit_stride;
         v_from += WARPS * (tqg_u64)v_cache.unit_stride;
-        const unsigned char *const k_tile = tqm_ring_wait(&ring, STAGES, STAGE_BYTES), *const v_tile = k_tile + K_TILE_BYTES;
-% elseif not mma.ahead then
+        const unsigned char *const k_tile = tqm_ring_wait(&stages, STAGES, STAGE_BYTES), *const v_tile = k_tile + K_TILE_BYTES;
+%     elseif not mma.ahead then
         const unsigned char *const k_tile = tqa_unit(&k_cache, tile), *const v_tile = tqa_unit(&v_cache, tile);
-% end
-% if not mma.ahead then
-        TQG_UNROLL
-        for (int c = 0; c < CHUNKS; c++) {
+%     end
+%     if not mma.ahead then
+        ${each_chunk("        ")} {
             k_load_scales(IN_SHARED, k_tile + c * K_SUBTILE_BYTES, k + c);
             v_load_scales(IN_SHARED, v_tile + c * V_SUBTILE_BYTES, v + c);
         }
-% end
+%     end
         if (special) { /* what lies behind invisible keys may be no numbers */
-            TQG_UNROLL
-            for (int c = 0; c < CHUNKS; c++)
+            ${each_chunk("            ")}
                 v_clear_scales(&range, tile * TQM_KEYS, v + c);
         }
-% if k.subs + v.subs > 0 then
-        TQG_UNROLL
-        for (int c = 0; c < CHUNKS; c++) {
-%     if k.subs > 0 then
-            ${bytes and "k_byte_gains(k[c].gains" or "k_tile_gains(k[c].gains, k[c].pair"}, (tqg_u4 *)(gains + c * K_GAIN_BYTES));
-%     end
-%     if v.subs > 0 then
-            v_tile_gains(v[c].gains, v[c].pair, v_gains + c * TQM_V_GAIN_BYTES);
-%     end
+%     if k_gains or v_gains then
+        ${each_chunk("        ")} {
+%         if k_gains then
+            ${bytes and "k_byte_gains(k[c].gains" or "k_tile_gains(k[c].gains, k[c].pair"}, (tqg_u4 *)(aux + c * K_GAIN_BYTES));
+%         end
+%         if v_gains then
+            v_tile_gains(v[c].gains, v[c].pair, aux + CHUNKS * K_GAIN_BYTES + c * TQM_V_GAIN_BYTES);
+%         end
         }
         tqg_warp_sync();
+%     end
 % end
 
         /* ---- S = K q^T ---- */
@@ -212,42 +253,46 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         TQG_UNROLL
         for (int i = 0; i < GROUPS * TQM_SCORES; i++)
             s[i] = 0.0f;
-        TQG_UNROLL
-        for (int c = 0; c < CHUNKS; c++) {
-% if not mma.ahead then
+% if rows then
+        k_row_scores(GROUPS, ${q_in_shared}, k_bytes, k_rows + tqm_row_at(K_PITCH, &k_cache, tqg_lane() >> 2), ${mma.aux_bytes > 0 and "aux" or "0"},
+                     ${q_at(function() return "" end)}, Q_REGISTERS, s);
+% else
+        ${each_chunk("        ")} {
+%     if not mma.ahead then
             k_load_words(IN_SHARED, k_tile + c * K_SUBTILE_BYTES, k + c);
-% end
-% if chunk_scales then
+%     end
+%     if chunk_scales then
             float part[GROUPS * TQM_SCORES];
             TQG_UNROLL
             for (int i = 0; i < GROUPS * TQM_SCORES; i++)
                 part[i] = 0.0f;
-% else
+%     else
             float *const part = s;
-% end
-% local gains_at = k.subs > 0 and "(const tqg_u4 *)(gains + c * K_GAIN_BYTES)" or "0"
-% if bytes then
+%     end
+%     local gains_at = k_gains and "(const tqg_u4 *)(aux + c * K_GAIN_BYTES)" or "0"
+%     if bytes then
             k_byte_scores(PARTS, k_bytes, k[c].words, ${gains_at}, q + c * K_BYTE_Q, Q_REGISTERS, part);
-% else
-% local q_at = mma.q_shared and "0, q_shared + c * (TQM_STEPS * TQG_MMA_B / 4 * TQG_WARP)" or "q + c * (TQM_STEPS * TQG_MMA_B), 0"
-            k_tile_scores(GROUPS, ${mma.q_shared and 1 or 0}, k_bytes, k[c].words, ${gains_at}, ${q_at}, Q_REGISTERS, part);
-% end
-% if chunk_scales then
+%     else
+%         local function offset(n) return n == 4 and " + c * (TQM_STEPS * TQG_MMA_B / 4 * TQG_WARP)" or " + c * (TQM_STEPS * TQG_MMA_B)" end
+            k_tile_scores(GROUPS, ${q_in_shared}, k_bytes, k[c].words, ${gains_at}, ${q_at(offset)}, Q_REGISTERS, part);
+%     end
+%     if chunk_scales then
             TQG_UNROLL
             for (int i = 0; i < GROUPS * TQM_SCORES; i++)
                 s[i] = tqg_fma(part[i], k_scale_of(k + c, i % TQM_SCORES), s[i]);
-% end
+%     end
         }
+% end
 % if mma.split_q and not bytes then
         TQG_UNROLL
         for (int i = 0; i < GROUPS * TQM_SCORES; i += 2)
             s[i] = tqg_fma(s[i + 1], 0x1p-11f, s[i]);
 % end
-% if not finished then
+% if scaled_later then
         float scale[TQM_SCORES];
         TQG_UNROLL
         for (int i = 0; i < TQM_SCORES; i++)
-            scale[i] = ${not chunk_scales and "k_scale_of(k, i)" or ""}${bytes and not chunk_scales and " * " or ""}${bytes and "byte_unit[tqm_c_slot(i) / EACH]" or ""};
+            scale[i] = ${not chunk_scales and "k_scale_of(k, i)" or ""}${not chunk_scales and bytes and " * " or ""}${bytes and "byte_unit[tqm_c_slot(i) / EACH]" or ""};
 % end
         if (special) {
             const tqg_decode_params *const options = tqg_again(p);
@@ -255,11 +300,11 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
             for (int i = 0; i < GROUPS * TQM_SCORES; i += EACH) {
                 const int slot = tile * TQM_KEYS + tqm_s_key(i % TQM_SCORES);
                 const int column = i / TQM_SCORES * TQG_MMA_N + tqm_c_column(tqm_c_slot(i)), head = column / EACH;
-                float x = s[i]${not finished and " * scale[i % TQM_SCORES]" or ""}${bytes and "" or " * tqg_rcp(q_unit)"};
+                float x = s[i]${scaled_later and " * scale[i % TQM_SCORES]" or ""}${bytes and "" or " * tqg_rcp(q_unit)"};
                 x = tqa_score(options, &range, head < GQA ? tqa_alibi(options, &range, GQA, head) : 0.0f, x, slot);
                 s[i] = tqa_is_visible(&range, slot) ? x : TQA_MINUS_INFINITY;
             }
-% if not finished then
+% if scaled_later then
             TQG_UNROLL
             for (int i = 0; i < TQM_SCORES; i++)
                 scale[i] = 1.0f;
@@ -267,31 +312,39 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         }
 
         /* ---- weights, relative to a maximum that is raised only where a half could overflow ---- */
+% local scale_at = scaled_later and "scale" or "0"
         float now[GROUPS * SLOTS];
         tqg_u32 weights[GROUPS * TQM_WEIGHTS], most = 0;
         TQG_UNROLL
         for (int i = 0; i < GROUPS * SLOTS; i++)
             now[i] = sum[i];
-        tqm_weigh(GROUPS, EACH, s, ${finished and "0" or "scale"}, max, now, weights);
+        tqm_weigh(GROUPS, EACH, s, ${scale_at}, max, now, weights);
         TQG_UNROLL
         for (int i = 0; i < GROUPS * TQM_WEIGHTS; i++)
             most = tqg_h2_max(most, weights[i]);
         tqg_u32 over = most + tqm_limit(WEIGHT_BITS - scale_bits);
-        TQG_UNROLL
-        for (int c = 0; c < CHUNKS; c++)
+% if not rows then
+        ${each_chunk("        ")}
             over |= v[c].pair + tqm_limit(scale_bits);
+% elseif weights_times == "scales" then
+        over |= scale + tqm_limit(scale_bits);
+% end
         if (tqg_any((over & 0x80008000u) != 0)) {
-            tqg_u32 pairs = 0;
-            TQG_UNROLL
-            for (int c = 0; c < CHUNKS; c++)
-                pairs = tqg_h2_max(pairs, v[c].pair);
-            const int bits = tqm_exponent(tqa_warp_max(tqg_max(tqg_h2_lo(pairs), tqg_h2_hi(pairs)))) + 2; /* or double it */
-            scale_bits = bits > 16 ? 16 : bits > scale_bits ? bits : scale_bits;
-            tqm_raise(GROUPS, EACH, OUTPUTS, s, ${finished and "0" or "scale"}, (float)(WEIGHT_BITS - 5 - scale_bits), max, sum, o);
+% if weights_times ~= "nothing" then
+            tqg_u32 scales = 0;
+%     if rows then
+            scales = scale;
+%     else
+            ${each_chunk("            ")}
+                scales = tqg_h2_max(scales, v[c].pair);
+%     end
+            scale_bits = tqm_scale_bits(scale_bits, scales);
+% end
+            tqm_raise(GROUPS, EACH, OUTPUTS, s, ${scale_at}, (float)(WEIGHT_BITS - 5 - scale_bits), max, sum, o);
             TQG_UNROLL
             for (int i = 0; i < GROUPS * SLOTS; i++)
                 now[i] = sum[i];
-            tqm_weigh(GROUPS, EACH, s, ${finished and "0" or "scale"}, max, now, weights);
+            tqm_weigh(GROUPS, EACH, s, ${scale_at}, max, now, weights);
         }
         TQG_UNROLL
         for (int i = 0; i < GROUPS * SLOTS; i++)
@@ -300,41 +353,33 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % if mma.ahead then
         /* The next tile replaces this one in its registers, K and V by turns, so that each is on its way while the other is
          * worked on. */
-        const int more = tile + WARPS < end;
-        if (more) {
-            const unsigned char *const k_tile = tqa_unit(&k_cache, tile + WARPS);
-            TQG_UNROLL
-            for (int c = 0; c < CHUNKS; c++) {
-                k_load_words(0, k_tile + c * K_SUBTILE_BYTES, k + c);
-                k_load_scales(0, k_tile + c * K_SUBTILE_BYTES, k + c);
-            }
-        }
+        if (tile + WARPS < end)
+            k_load(tqa_unit(&k_cache, tile + WARPS), k);
 % end
         /* ---- O^T += V^T P^T ---- */
-        TQG_UNROLL
-        for (int c = 0; c < CHUNKS; c++) {
-% if not mma.ahead then
-            v_load_words(IN_SHARED, v_tile + c * V_SUBTILE_BYTES, v + c);
-% end
-% if v.subs > 0 then
-            v_tile_outputs(GROUPS, v_bytes, v[c].words, v_gains + c * TQM_V_GAIN_BYTES, weights, o + c * TQM_OUTPUTS, OUTPUTS);
+% if rows then
+        v_row_outputs(GROUPS, v_bytes, v_rows + tqm_row_at(V_PITCH, &v_cache, 2 * tqm_k_lane()),
+                      v_rows + tqm_row_at(V_PITCH, &v_cache, 2 * tqm_k_lane() + 1), ${mma.aux_bytes > 0 and "aux + K_AUX_BYTES" or "0"}, weights, o, OUTPUTS);
 % else
+        ${each_chunk("        ")} {
+%     if not mma.ahead then
+            v_load_words(IN_SHARED, v_tile + c * V_SUBTILE_BYTES, v + c);
+%     end
+%     if v_gains then
+            v_tile_outputs(GROUPS, v_bytes, v[c].words, aux + CHUNKS * K_GAIN_BYTES + c * TQM_V_GAIN_BYTES, weights, o + c * TQM_OUTPUTS,
+                           OUTPUTS);
+%     else
             tqg_u32 scaled[GROUPS * TQM_WEIGHTS];
             TQG_UNROLL
             for (int i = 0; i < GROUPS * TQM_WEIGHTS; i++)
                 scaled[i] = tqg_h2_mul(weights[i], v[c].scales[i % TQM_WEIGHTS]);
             v_tile_outputs(GROUPS, v_bytes, v[c].words, 0, scaled, o + c * TQM_OUTPUTS, OUTPUTS);
+%     end
+        }
 % end
-        }
 % if mma.ahead then
-        if (more) {
-            const unsigned char *const v_tile = tqa_unit(&v_cache, tile + WARPS);
-            TQG_UNROLL
-            for (int c = 0; c < CHUNKS; c++) {
-                v_load_words(0, v_tile + c * V_SUBTILE_BYTES, v + c);
-                v_load_scales(0, v_tile + c * V_SUBTILE_BYTES, v + c);
-            }
-        }
+        if (tile + WARPS < end)
+            v_load(tqa_unit(&v_cache, tile + WARPS), v);
 % end
         tile += WARPS;
     }
@@ -343,31 +388,11 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     const tqa_result result = tqa_result_at((float *)TQG_SHARED, GQA);
     float *const of_warps = result.keep + GQA; /* [GQA][WARPS] maxima, then sums */
     tqg_block_sync();
-    TQG_UNROLL
-    for (int slot = 0; slot < GROUPS * SLOTS; slot++) {
-        const int head = (slot / SLOTS * TQG_MMA_N + tqm_c_column(slot % SLOTS)) / EACH;
-        const float all = tqm_column_sum(sum[slot]);
-        if (head < GQA && tqm_is_first()) {
-            of_warps[head * WARPS + warp] = max[slot];
-            of_warps[(GQA + head) * WARPS + warp] = all;
-        }
-    }
+    tqm_meet(GROUPS, EACH, GQA, WARPS, warp, max, sum, of_warps);
     tqg_block_sync();
     TQG_UNROLL
     for (int slot = 0; slot < GROUPS * SLOTS; slot++) {
-        const int head = (slot / SLOTS * TQG_MMA_N + tqm_c_column(slot % SLOTS)) / EACH;
-        float top = TQA_NO_MAX, total = 0.0f;
-        TQG_UNROLL
-        for (int w = 0; w < WARPS; w++)
-            top = head < GQA ? tqg_max(top, of_warps[head * WARPS + w]) : top;
-        TQG_UNROLL
-        for (int w = 0; w < WARPS; w++)
-            total = head < GQA ? tqg_fma(of_warps[(GQA + head) * WARPS + w], tqg_exp2(of_warps[head * WARPS + w] - top), total) : total;
-        if (head < GQA && warp == 0 && tqm_is_first()) {
-            result.max[head] = top;
-            result.sum[head] = total;
-        }
-        const float keep = tqg_exp2(max[slot] - top) * V_UNIT;
+        const float keep = tqm_join(EACH, GQA, WARPS, warp, slot, max[slot], of_warps, &result) * V_UNIT;
         TQG_UNROLL
         for (int i = slot % SLOTS; i < OUTPUTS; i += TQM_COLUMNS)
             o[slot / SLOTS * OUTPUTS + i] *= keep;
@@ -378,9 +403,9 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
             TQG_UNROLL
             for (int i = 0; i < GROUPS * OUTPUTS; i++) {
                 const int head = (i / OUTPUTS * TQG_MMA_N + tqm_c_column(tqm_c_slot(i))) / EACH;
-                const int value = i % OUTPUTS / TQM_OUTPUTS * TQM_CHUNK + 16 * (i % TQM_OUTPUTS / TQG_MMA_C) + tqm_c_row(i % TQG_MMA_C);
+                const int value = ${rows and "v_row_value" or "tqm_output_value"}(i % OUTPUTS);
                 float *const to = result.acc + head * TQA_HEAD_DIM + value;
-                if (tqm_c_slot(i) % EACH == 0 && head < GQA)
+                if (tqm_c_slot(i) % EACH == 0 && head < GQA${rows and " && value >= 0" or ""})
                     *to = w == 0 ? o[i] : *to + o[i];
             }
         }

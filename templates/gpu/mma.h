@@ -68,22 +68,23 @@ TQG_FN float tqm_column_sum(float x) {
     return x;
 }
 
-/* Which value of a tile's chunk half e of B's register r is, in k step `step` of S. */
-TQG_FN int tqm_tile_value(int step, int r, int e) {
-    const int per_quad = 2, lane_run = 2 * TQG_MMA_B;
-    return 16 * step + lane_run * tqm_k_lane() + 4 * (r / per_quad) + TQG_NIBBLE(r & 1, e);
+/* Tiles: which value half e of register i of q is, and which one a register of O is. */
+TQG_FN int tqm_tile_value(int i, int e) {
+    const int r = i % TQG_MMA_B, step = i / TQG_MMA_B; /* steps of a chunk follow those of the one before */
+    return 16 * step + 2 * TQG_MMA_B * tqm_k_lane() + 4 * (r / 2) + TQG_NIBBLE(r & 1, e);
+}
+TQG_FN int tqm_output_value(int i) {
+    return 16 * (i / TQG_MMA_C) + tqm_c_row(i % TQG_MMA_C);
 }
 
-/* Register i of a group of columns of q, from all heads in shared memory times unit: columns are heads, or each = 2 of them
- * one head, rounded to halves and what rounding left, times 2^11. */
-TQG_FN tqg_u32 tqm_q_register(const int each, const int gqa, const float *q, float unit, int group, int i) {
-    const int column = group * TQG_MMA_N + tqm_b_column(), head = column / each;
-    const int chunk = i / (TQM_STEPS * TQG_MMA_B), step = i / TQG_MMA_B % TQM_STEPS;
+/* A register of a group of columns of q: values v0 and v1 (-1: none) of a head, all of which are in shared memory, times
+ * unit. Columns are heads, or each = 2 of them one head, rounded to halves and what rounding left, times 2^11. */
+TQG_FN tqg_u32 tqm_q_pair(const int each, const int gqa, const float *q, float unit, int group, int v0, int v1) {
+    const int column = group * TQG_MMA_N + tqm_b_column(), head = column / each, value[2] = {v0, v1};
     float x[2];
     TQG_UNROLL
     for (int e = 0; e < 2; e++) {
-        const int value = chunk * TQM_CHUNK + tqm_tile_value(step, i % TQG_MMA_B, e);
-        x[e] = head < gqa ? q[head * TQA_HEAD_DIM + value] * unit : 0.0f;
+        x[e] = head < gqa && value[e] >= 0 ? q[head * TQA_HEAD_DIM + value[e]] * unit : 0.0f;
         if (each == 2 && column & 1)
             x[e] = (x[e] - tqg_half(tqg_to_half(x[e]))) * 0x1p11f;
     }
@@ -127,6 +128,9 @@ TQG_FN tqg_u32 tqm_limit(int exponent) {
 }
 
 /* A table of bytes in registers, rather than constants that are built again for each use. */
+TQG_FN void tqm_no_table(tqg_u32 *table) {
+    table[0] = table[1] = table[2] = table[3] = 0;
+}
 TQG_FN void tqm_keep(tqg_u32 *table) {
     TQG_UNROLL
     for (int i = 0; i < 4; i++)
@@ -176,6 +180,48 @@ TQG_FN void tqm_raise(const int groups, const int each, const int outputs, const
     }
 }
 
+/* Scales that a lane has seen may double before the bits for them are looked at again. */
+TQG_FN int tqm_scale_bits(int bits, tqg_u32 scales) {
+    const int now = tqm_exponent(tqa_warp_max(tqg_max(tqg_h2_lo(scales), tqg_h2_hi(scales)))) + 2;
+    return now > 16 ? 16 : now > bits ? now : bits;
+}
+
+/* ---- the warps of a block --------------------------------------------------------------------------------------- */
+
+/* Maxima and sums of a warp to shared memory, [gqa][warps] each. */
+TQG_FN void tqm_meet(const int groups, const int each, const int gqa, const int warps, int warp, const float *max,
+                     const float *sum, float *of_warps) {
+    const int heads = TQM_COLUMNS / each;
+    TQG_UNROLL
+    for (int slot = 0; slot < groups * heads; slot++) {
+        const int head = (slot / heads * TQG_MMA_N + tqm_c_column(slot % heads)) / each;
+        const float all = tqm_column_sum(sum[slot]);
+        if (head < gqa && tqm_is_first()) {
+            of_warps[head * warps + warp] = max[slot];
+            of_warps[(gqa + head) * warps + warp] = all;
+        }
+    }
+}
+/* What remains of this warp's outputs of a slot; the first warp stores maximum and sum of all. */
+TQG_FN float tqm_join(const int each, const int gqa, const int warps, int warp, int slot, float max, const float *of_warps,
+                      const tqa_result *result) {
+    const int heads = TQM_COLUMNS / each, head = (slot / heads * TQG_MMA_N + tqm_c_column(slot % heads)) / each;
+    float top = TQA_NO_MAX, total = 0.0f;
+    if (head < gqa) {
+        TQG_UNROLL
+        for (int w = 0; w < warps; w++)
+            top = tqg_max(top, of_warps[head * warps + w]);
+        TQG_UNROLL
+        for (int w = 0; w < warps; w++)
+            total = tqg_fma(of_warps[(gqa + head) * warps + w], tqg_exp2(of_warps[head * warps + w] - top), total);
+        if (warp == 0 && tqm_is_first()) {
+            result->max[head] = top;
+            result->sum[head] = total;
+        }
+    }
+    return tqg_exp2(max - top);
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------- */
 
 TQG_FN tqg_u4 tqm_u4(const tqg_u32 *x) {
@@ -196,6 +242,15 @@ TQG_FN void tqm_read16(const int shared, const unsigned char *at, tqg_u32 *x) {
 }
 TQG_FN tqg_u32 tqm_read4(const int shared, const unsigned char *at) {
     return shared ? *(const tqg_u32 *)at : tqg_load4(at);
+}
+
+/* Rows in shared memory begin where their addresses are modulo 16. That is the same for rows eight apart if it is so across
+ * pages. */
+TQG_FN int tqm_is_regular(const tqa_cache *cache) {
+    return !cache->pages || (cache->page_stride % 16 == 0 && cache->page_mask >= 7);
+}
+TQG_FN int tqm_row_at(const int pitch, const tqa_cache *cache, int row) {
+    return row * pitch + (int)(((tqg_u32)(tqg_u64)cache->first + (tqg_u32)row * cache->unit_stride) & 15);
 }
 
 /* ---- gains of a chunk in shared memory: what the lanes of a warp decoded for each other --------------------------- */

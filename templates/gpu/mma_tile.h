@@ -55,6 +55,14 @@ TQG_FN void ${p}_load_scales(const int shared, const unsigned char *subtile, ${p
         x->scales[i] = tqm_read4(shared, scales + 2 * tqm_b_key(i));
 %         end
 }
+/* All of a tile in global memory. */
+TQG_FN void ${p}_load(const unsigned char *tile, ${p}_part *x) {
+    TQG_UNROLL
+    for (int c = 0; c < ${head_dim // 128}; c++) {
+        ${p}_load_words(0, tile + c * ${P}_SUBTILE_BYTES, x + c);
+        ${p}_load_scales(0, tile + c * ${P}_SUBTILE_BYTES, x + c);
+    }
+}
 %         if p == "v" then
 /* Takes the scales of invisible keys of the tile that begins with slot `first` for 0. */
 TQG_FN void v_clear_scales(const tqa_range *range, int first, v_part *x) {

@@ -23,7 +23,7 @@ typedef struct outcome {
     char calls[MAX_SITES][CALL_BYTES];
     int n_devices;
     tq_status status, status_again;
-    char message[1024], absence[256], problem[256];
+    char message[1024], absence[256], problem[320];
 } outcome;
 
 static outcome *shared;

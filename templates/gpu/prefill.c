@@ -1,0 +1,482 @@
+% if once("prefill") then
+
+/* ---- prefill: decoded rows in shared memory ----------------------------------------------------------------------
+ * Halves lie in the order in which a unit decodes to them (position i of a unit is value P_value(i) of it), so that a lane
+ * finds the two k steps of A that belong to one unit, or to the keys of a step, by as many loads of 16 bytes as it has rows.
+ *   K    [key][position]: what a lane needs of a unit's 64 bytes is a word of 16 bytes on mma and mfma, two on wmma
+ *   V^T  [position][key]: the same with the 32 keys of a step */
+enum {
+    TQP_KEYS = ${prefill.keys}, /* of a step */
+    TQP_BLOCKS = TQP_KEYS / 16, /* row blocks of S, k steps of O */
+    TQP_SCORES = TQP_BLOCKS * TQG_MMA_C,
+    TQP_WEIGHTS = TQP_BLOCKS * TQG_MMA_B,
+    TQP_K_UNITS = ${prefill.k_units}, /* of 32 positions; those behind a tail are 0 */
+    TQP_K_PITCH = ${prefill.k_pitch}, /* bytes from key to key */
+    TQP_K_BYTES = TQP_KEYS * TQP_K_PITCH,
+    TQP_V_BLOCKS = ${prefill.v_blocks}, /* of 16 positions */
+    TQP_V_PITCH = ${prefill.v_pitch}, /* bytes from position to position, */
+    TQP_V_BLOCK_PITCH = ${prefill.v_block_pitch}, /* from block to block */
+    TQP_V_BYTES = TQP_V_BLOCKS * TQP_V_BLOCK_PITCH,
+};
+
+/* Half (k & 1) of word tqp_word(k / 2) of 64 bytes is k, of two k steps. */
+TQG_FN int tqp_word(int pair) {
+#if defined(TQG_MATRIX_MMA)
+    return 4 * (pair & 3) + (pair >> 2);
+#elif defined(TQG_MATRIX_MFMA)
+    return 4 * (pair >> 1 & 3) + 2 * (pair >> 3) + (pair & 1);
+#else
+    return pair;
+#endif
+}
+/* The k that half 0 of B's register r in k step `step` multiplies, of the 32 of two steps as they lie in memory. */
+TQG_FN int tqp_b_position(int step, int r) {
+    return TQG_MMA_B == 4 ? 16 * step + 8 * tqm_k_lane() + 2 * r : 8 * tqm_k_lane() + 4 * step + 2 * r;
+}
+
+/* A lane's part of 16 rows of 64 bytes; sixteenth: which 16 bytes of a row it reads first. */
+TQG_FN int tqp_row(void) {
+    return TQM_COLUMNS == 2 ? tqg_lane() >> 2 : tqg_lane() & 15;
+}
+TQG_FN void tqp_load_a(const tqg_u8 *at, const int pitch, tqg_u32 *a) {
+#if defined(TQG_MATRIX_MMA)
+    const tqg_u4 x = *(const tqg_u4 *)at, y = *(const tqg_u4 *)(at + 8 * pitch);
+    a[0] = x.x, a[1] = y.x, a[2] = x.y, a[3] = y.y;
+    a[4] = x.z, a[5] = y.z, a[6] = x.w, a[7] = y.w;
+#elif defined(TQG_MATRIX_MFMA)
+    (void)pitch;
+    tqm_read16(1, at, a);
+#else
+    (void)pitch;
+    tqm_read16(1, at, a);
+    tqm_read16(1, at + 32, a + 4);
+#endif
+}
+% for _, side in ipairs(sides) do
+%     local f, p, P = side.f, side.prefix, side.prefix:upper()
+
+/* ---- rows of ${P} ---- */
+enum { TQP_${P}_PER_BLOCK = ${P}_UNITS + ${P}_TAIL };
+
+/* Where unit `number` of a row lies; a factor of its values `half`, 16 of them, twice. */
+TQG_FN const tqg_u8 *tqp_${p}_block(const tqg_u8 *row, int number) {
+    return row + number / TQP_${P}_PER_BLOCK * ${P}_BLOCK_BYTES;
+}
+TQG_FN const tqg_u8 *tqp_${p}_payload(const tqg_u8 *row, int number) {
+    return tqp_${p}_block(row, number) + ${P}_HEADER + number % TQP_${P}_PER_BLOCK * (4 * ${P}_UNIT_WORDS);
+}
+TQG_FN int tqp_${p}_is_tail(int number) {
+    return ${P}_TAIL && number % TQP_${P}_PER_BLOCK == ${P}_UNITS;
+}
+/* Which value of the head the position is; -1: none. */
+TQG_FN int tqp_${p}_value(int position) {
+    const int number = position >> 5, at = position & 31;
+    if (at >= 16 && tqp_${p}_is_tail(number))
+        return -1;
+    return number / TQP_${P}_PER_BLOCK * ${P}_BLOCK + number % TQP_${P}_PER_BLOCK * 32 + ${p}_value(at);
+}
+%     if f.bits < 16 then
+TQG_FN tqg_u32 tqp_${p}_factor(const tqg_u8 *block, int sub) {
+    const tqg_u32 scale = tqg_u16_at(block);
+%         if f.bits < 8 and f.subs > 0 then
+    const tqg_u32 code = tqg_u16_at(block + 2 + 2 * (sub >> 2)) >> 4 * (sub & 3) & 15;
+    return tqg_to_half(${p}_gain_at(code) * tqg_half((tqg_u16)scale)) * 0x10001u;
+%         else
+    (void)sub;
+    return scale * 0x10001u;
+%         end
+}
+%     end
+% end
+
+/* The key of a row of K, stored as unit `number` at `to`, which holds its words of 16 bytes in the order i ^ swizzle. */
+TQG_FN void tqp_decode_k(const tqg_u8 *row, int number, tqg_u8 *to, int swizzle) {
+    const tqg_u8 *payload = tqp_k_payload(row, number);
+    tqg_u32 words[K_UNIT_WORDS], pairs[16];
+% if k.bits == 16 or k.tail then
+%     local has_tail = k.bits < 16 or head_dim % 32 ~= 0
+%     if has_tail then
+    if (tqp_k_is_tail(number)) {
+        tqg_words_at(payload, ${k.bits}, words);
+        k_tail(words, pairs);
+        TQG_UNROLL
+        for (int i = 8; i < 16; i++)
+            pairs[i] = 0;
+    } else
+%     end
+% end
+    {
+        tqg_words_at(payload, 2 * K_UNIT_WORDS, words);
+        k_unit(words, pairs);
+    }
+% if k.bits < 16 then
+    const tqg_u8 *const block = tqp_k_block(row, number);
+    TQG_UNROLL
+    for (int half = 0; half < 2; half++) {
+        const tqg_u32 factor = tqp_k_factor(block, 2 * (number % TQP_K_PER_BLOCK) + half);
+        TQG_UNROLL
+        for (int i = 8 * half; i < 8 * half + 8; i++)
+            pairs[i] = tqg_h2_mul(pairs[i], factor);
+    }
+% end
+    TQG_UNROLL
+    for (int i = 0; i < 4; i++)
+        *(tqg_u4 *)(to + 16 * (i ^ swizzle)) = tqm_u4(pairs + 4 * i);
+}
+
+/* Half of a unit of V, 8 pairs. */
+TQG_FN void tqp_decode_v(const tqg_u8 *row, int number, int half, tqg_u32 *pairs) {
+    const tqg_u8 *payload = tqp_v_payload(row, number);
+% if v.bits >= 8 then
+    tqg_u32 words[V_TAIL_WORDS];
+    tqg_words_at(payload + half * (2 * V_UNIT_WORDS), V_UNIT_WORDS, words);
+    v_tail(words, pairs);
+% else
+    tqg_u32 words[V_UNIT_WORDS], nibbles[4];
+%     if v.tail then
+    if (tqp_v_is_tail(number)) {
+        tqg_words_at(payload, ${v.bits}, words);
+        v_tail_nibbles(words, nibbles);
+    } else
+%     end
+    {
+        tqg_words_at(payload, 2 * V_UNIT_WORDS, words);
+        v_nibbles(words, nibbles);
+        nibbles[0] = half ? nibbles[2] : nibbles[0];
+        nibbles[1] = half ? nibbles[3] : nibbles[1];
+    }
+    v_pairs(nibbles[0], pairs);
+    v_pairs(nibbles[1], pairs + 4);
+% end
+% if v.bits < 16 then
+    const tqg_u32 factor = tqp_v_factor(tqp_v_block(row, number), 2 * (number % TQP_V_PER_BLOCK) + half);
+    TQG_UNROLL
+    for (int i = 0; i < 8; i++)
+        pairs[i] = tqg_h2_mul(pairs[i], factor);
+% end
+}
+
+/* Which half of which unit a block of 16 positions of V is. */
+TQG_FN int tqp_v_position(int block) {
+% local halves = v.bits == 16 and head_dim // 16 or 2 * v.full_units + (v.tail and 1 or 0)
+    return block / ${halves} * (32 * TQP_V_PER_BLOCK) + block % ${halves} * 16;
+}
+
+/* ---- prefill: which keys a query sees ------------------------------------------------------------------------------ */
+
+typedef struct tqp_range {
+    int sequence, kv_head;
+    int n_kv, n_query;
+    int window, causal;
+} tqp_range;
+
+TQG_FN tqp_range tqp_range_of(const tqg_prefill_params *p) {
+    tqp_range r;
+    r.sequence = tqg_block_z();
+    r.kv_head = tqg_block_y();
+    const int n_kv = p->n_kv[r.sequence], n_query = p->n_query[r.sequence];
+    r.n_kv = n_kv < 0 ? 0 : n_kv > p->k.n_slots ? p->k.n_slots : n_kv;
+    r.n_query = n_query > p->max_query ? p->max_query : n_query;
+    r.window = p->window;
+    r.causal = p->causal;
+    return r;
+}
+/* Query i sees slots tqp_begin(r, end) to end - 1. */
+TQG_FN int tqp_end(const tqp_range *r, int i) {
+    return r->causal ? r->n_kv - r->n_query + i + 1 : r->n_kv;
+}
+TQG_FN int tqp_begin(const tqp_range *r, int end) {
+    return r->window > 0 && end > r->window ? end - r->window : 0;
+}
+
+/* ---- prefill: softmax ---------------------------------------------------------------------------------------------- */
+
+/* Weights exp2(s * scale - max) as the B operand; their sums are added to sum. */
+TQG_FN void tqp_weigh(const int groups, const float *s, float scale, const float *max, float *sum, tqg_u32 *weights) {
+    TQG_UNROLL
+    for (int b = 0; b < groups * TQP_BLOCKS; b++) {
+        float x[TQG_MMA_C];
+        TQG_UNROLL
+        for (int r = 0; r < TQG_MMA_C; r++) {
+            const int slot = b / TQP_BLOCKS * TQM_COLUMNS + tqm_c_slot(r);
+            x[r] = tqg_exp2(tqg_fma(s[b * TQG_MMA_C + r], scale, -max[slot]));
+            sum[slot] += x[r];
+        }
+        tqg_c_to_b(x, weights + b * TQG_MMA_B);
+    }
+}
+
+/* Raises the maxima so that the weights of this step are at most 2^exponent, and takes sums and outputs with them. */
+TQG_FN void tqp_raise(const int groups, const float *s, float scale, float exponent, float *max, float *sum, float *o) {
+    TQG_UNROLL
+    for (int slot = 0; slot < groups * TQM_COLUMNS; slot++) {
+        const int group = slot / TQM_COLUMNS;
+        float top = TQA_MINUS_INFINITY;
+        TQG_UNROLL
+        for (int i = slot % TQM_COLUMNS; i < TQP_SCORES; i += TQM_COLUMNS)
+            top = tqg_max(top, s[group * TQP_SCORES + i]);
+        top = tqg_max(max[slot], tqm_column_max(top) * scale - exponent);
+        const float keep = tqg_exp2(max[slot] - top);
+        max[slot] = top;
+        sum[slot] *= keep;
+        TQG_UNROLL
+        for (int i = slot % TQM_COLUMNS; i < TQP_V_BLOCKS * TQG_MMA_C; i += TQM_COLUMNS)
+            o[group * TQP_V_BLOCKS * TQG_MMA_C + i] *= keep;
+    }
+}
+% end
+
+/* Prefill. A block takes ${prefill.tokens} queries of one sequence and the ${gqa} query heads of one KV head: ${prefill.warps * prefill.columns} columns, ${prefill.columns} of which belong to each
+ * warp. Per step of ${prefill.keys} keys all threads decode rows to shared memory, then every warp computes S = K q^T and
+ * O^T += V^T P^T for its columns. */
+TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks_per_sm}) {
+    enum {
+        GQA = ${gqa},
+        WARPS = ${prefill.warps},
+        THREADS = WARPS * TQG_WARP,
+        GROUPS = ${prefill.groups}, /* of columns of B */
+        COLUMNS = GROUPS * TQG_MMA_N, /* of a warp: column c of the block is head c % GQA of query c / GQA */
+        QUERIES = ${prefill.tokens},
+        Q_REGISTERS = 2 * TQP_K_UNITS * TQG_MMA_B,
+        OUTPUTS = TQP_V_BLOCKS * TQG_MMA_C,
+        SLOTS = GROUPS * TQM_COLUMNS, /* columns that a lane has scores of */
+        BUFFER = TQP_K_BYTES + TQP_V_BYTES,
+        K_TASKS = TQP_KEYS * TQP_K_UNITS, /* units */
+        V_TASKS = TQP_KEYS / 2 * TQP_V_BLOCKS, /* half units of two keys */
+        TOP_BITS = 15, /* weights are halves below 2^15 */
+        RAISED_BITS = 10, /* and, once the maximum was raised, up to 2^10 */
+    };
+    const tqp_range range = tqp_range_of(&p);
+    /* The last queries first: they see most keys. */
+    const int block = (range.n_query + QUERIES - 1) / QUERIES - 1 - tqg_block_x();
+    if (block < 0 || range.n_query <= 0)
+        return;
+    const int warp = (int)tqg_shfl_u((tqg_u32)tqg_warp(), 0), thread = tqg_thread();
+    const int first = block * QUERIES, last = (first + QUERIES < range.n_query ? first + QUERIES : range.n_query) - 1;
+    const int end = tqp_end(&range, last), begin = tqp_begin(&range, tqp_end(&range, first));
+
+    /* ---- q: rotated, in halves times q_unit, in the order of positions ---- */
+    float *const floats = (float *)TQG_SHARED; /* [COLUMNS][TQA_HEAD_DIM], of one warp after the other */
+    float unit = 1.0f; /* of scores */
+    tqg_u32 q[GROUPS * Q_REGISTERS];
+    TQG_UNROLL
+    for (int i = 0; i < GROUPS * Q_REGISTERS; i++)
+        q[i] = 0;
+    TQG_NO_UNROLL
+    for (int w = 0; w < WARPS; w++) {
+        for (int i = thread; i < COLUMNS * TQA_HEAD_DIM; i += THREADS) {
+            const int of_warp = i / TQA_HEAD_DIM, value = i - of_warp * TQA_HEAD_DIM, column = w * COLUMNS + of_warp;
+            const int query = first + column / GQA, head = range.kv_head * GQA + column % GQA;
+            float x = 0.0f;
+            if (column < QUERIES * GQA && query <= last)
+                x = p.factor * p.q[(tqg_i64)range.sequence * p.q_seq_stride + (tqg_i64)query * p.q_token_stride +
+                                   (tqg_i64)head * p.q_head_stride + value];
+            floats[i] = ${k.rotated and "tqa_signed(x, tqa_k_signs(value >> 5), value)" or "x"};
+        }
+        tqg_block_sync();
+% if k.rotated then
+        tqa_transform(floats, COLUMNS, THREADS);
+% end
+        if (w == warp) {
+            const float largest = tqa_largest(floats, COLUMNS * TQA_HEAD_DIM) * K_UNIT;
+            const float q_unit = largest >= 0x1p-3f && largest < 0x1p14f ? 1.0f : tqa_normalise(largest, 0x1p6f);
+            unit = 1.0f / q_unit;
+            TQG_UNROLL
+            for (int i = 0; i < GROUPS * Q_REGISTERS; i++) {
+                const int step = i % Q_REGISTERS / TQG_MMA_B, group = i / Q_REGISTERS;
+                const int position = 32 * (step >> 1) + tqp_b_position(step & 1, i % TQG_MMA_B);
+                const float *const column = floats + (group * TQG_MMA_N + tqm_b_column()) * TQA_HEAD_DIM;
+                float x[2];
+                TQG_UNROLL
+                for (int e = 0; e < 2; e++) {
+                    const int value = tqp_k_value(position + e);
+                    x[e] = value < 0 ? 0.0f : column[value] * (K_UNIT * q_unit);
+                }
+                q[i] = tqg_h2(x[0], x[1]);
+            }
+        }
+        tqg_block_sync();
+    }
+
+    float max[SLOTS], sum[SLOTS], o[GROUPS * OUTPUTS];
+    TQG_UNROLL
+    for (int i = 0; i < SLOTS; i++) {
+        max[i] = TQA_NO_MAX;
+        sum[i] = 0.0f;
+    }
+    TQG_UNROLL
+    for (int i = 0; i < GROUPS * OUTPUTS; i++)
+        o[i] = 0.0f;
+
+    const tqa_cache k_cache = tqa_cache_of(&p.k, range.sequence, range.kv_head, 1);
+    const tqa_cache v_cache = tqa_cache_of(&p.v, range.sequence, range.kv_head, 1);
+    /* What the columns of this warp see at most; keys that all of them see need no mask. */
+    const int warp_first = first + warp * COLUMNS / GQA, warp_last = first + ((warp + 1) * COLUMNS - 1) / GQA;
+    const int low = tqp_end(&range, warp_first < last ? warp_first : last);
+    const int high = tqp_end(&range, warp_last < last ? warp_last : last);
+    const int warp_begin = tqp_begin(&range, low), all_begin = tqp_begin(&range, high);
+    const int has_options = p.softcap > 0.0f || p.alibi;
+    int buffer = 0;
+
+    TQG_NO_UNROLL
+    for (int slot = begin & ~(TQP_KEYS - 1); slot < end; slot += TQP_KEYS) {
+        tqg_u8 *const k_rows = TQG_SHARED + buffer, *const v_rows = k_rows + TQP_K_BYTES;
+% if buffers == 1 then
+        tqg_block_sync(); /* all warps have multiplied the step before */
+% else
+        buffer = BUFFER - buffer;
+% end
+
+        /* ---- rows to halves ---- */
+        {
+            const int key = thread % TQP_KEYS, at = slot + key;
+            const tqg_u8 *const row = tqa_unit(&k_cache, at < begin ? begin : at < end ? at : end - 1);
+            tqg_u8 *const to = k_rows + key * TQP_K_PITCH;
+            TQG_UNROLL
+            for (int i = 0; i < (K_TASKS + THREADS - 1) / THREADS; i++) {
+                const int number = (i * THREADS + thread) / TQP_KEYS;
+                if (K_TASKS % THREADS == 0 || number < TQP_K_UNITS)
+                    tqp_decode_k(row, number, to + 64 * number, ${prefill.swizzle and "key >> 1 & 3" or "0"});
+            }
+        }
+        {
+            const int pair = thread % (TQP_KEYS / 2), at = slot + 2 * pair;
+            const tqg_u8 *const even = tqa_unit(&v_cache, at < begin ? begin : at < end ? at : end - 1);
+            const tqg_u8 *const odd = tqa_unit(&v_cache, at + 1 < begin ? begin : at + 1 < end ? at + 1 : end - 1);
+            tqg_u8 *const to = v_rows + 4 * tqp_word(pair);
+            TQG_UNROLL
+            for (int i = 0; i < (V_TASKS + THREADS - 1) / THREADS; i++) {
+                const int of = (i * THREADS + thread) / (TQP_KEYS / 2);
+                if (V_TASKS % THREADS == 0 || of < TQP_V_BLOCKS) {
+                    const int position = tqp_v_position(of);
+                    tqg_u32 a[8], b[8];
+                    tqp_decode_v(even, position >> 5, position >> 4 & 1, a);
+                    tqp_decode_v(odd, position >> 5, position >> 4 & 1, b);
+                    TQG_UNROLL
+                    for (int j = 0; j < 8; j++) {
+                        *(tqg_u32 *)(to + of * TQP_V_BLOCK_PITCH + 2 * j * TQP_V_PITCH) = tqg_permute(a[j], b[j], 0x5410);
+                        *(tqg_u32 *)(to + of * TQP_V_BLOCK_PITCH + (2 * j + 1) * TQP_V_PITCH) = tqg_permute(a[j], b[j], 0x7632);
+                    }
+                }
+            }
+        }
+        tqg_block_sync();
+        if (slot >= high || slot + TQP_KEYS <= warp_begin)
+            continue;
+
+        /* ---- S = K q^T ---- */
+        float s[GROUPS * TQP_SCORES], scale = unit;
+        TQG_UNROLL
+        for (int i = 0; i < GROUPS * TQP_SCORES; i++)
+            s[i] = 0.0f;
+        const tqg_u8 *const k_lane = k_rows + tqp_row() * TQP_K_PITCH + 16 * (tqm_k_lane()${prefill.swizzle and " ^ (tqp_row() >> 1 & 3)" or ""});
+        TQG_UNROLL
+        for (int u = 0; u < TQP_K_UNITS; u++) {
+            TQG_UNROLL
+            for (int b = 0; b < TQP_BLOCKS; b++) {
+                tqg_u32 a[2 * TQG_MMA_A];
+                tqp_load_a(k_lane + 16 * b * TQP_K_PITCH + 64 * u, TQP_K_PITCH, a);
+                TQG_UNROLL
+                for (int i = 0; i < 2 * GROUPS; i++) {
+                    const int step = i / GROUPS, group = i % GROUPS;
+                    tqg_mma_f16(s + (group * TQP_BLOCKS + b) * TQG_MMA_C, a + step * TQG_MMA_A,
+                                q + group * Q_REGISTERS + (2 * u + step) * TQG_MMA_B);
+                }
+            }
+        }
+        if (has_options || slot < all_begin || slot + TQP_KEYS > low) {
+            const tqg_prefill_params *const options = tqg_again(p);
+            TQG_UNROLL
+            for (int i = 0; i < GROUPS * TQP_SCORES; i++) {
+                const int at = slot + 16 * (i / TQG_MMA_C % TQP_BLOCKS) + tqm_c_row(i % TQG_MMA_C);
+                const int column = warp * COLUMNS + i / TQP_SCORES * TQG_MMA_N + tqm_c_column(tqm_c_slot(i));
+                const int query = first + column / GQA, query_end = tqp_end(&range, query < last ? query : last);
+                float x = s[i] * unit;
+                if (options->softcap > 0.0f)
+                    x = options->softcap * tqg_tanh(x);
+                if (options->alibi)
+                    x = tqg_fma(options->alibi[range.kv_head * GQA + column % GQA] * TQA_LOG2_E, (float)(at - (query_end - 1)), x);
+                s[i] = at >= tqp_begin(&range, query_end) && at < query_end ? x : TQA_MINUS_INFINITY;
+            }
+            scale = 1.0f;
+        }
+
+        /* ---- weights, relative to a maximum that is raised only where a half could overflow ---- */
+        float now[SLOTS];
+        tqg_u32 weights[GROUPS * TQP_WEIGHTS], most = 0;
+        TQG_UNROLL
+        for (int i = 0; i < SLOTS; i++)
+            now[i] = sum[i];
+        tqp_weigh(GROUPS, s, scale, max, now, weights);
+        TQG_UNROLL
+        for (int i = 0; i < GROUPS * TQP_WEIGHTS; i++)
+            most = tqg_h2_max(most, weights[i]);
+        if (tqg_any(((most + tqm_limit(TOP_BITS)) & 0x80008000u) != 0)) {
+            tqp_raise(GROUPS, s, scale, (float)RAISED_BITS, max, sum, o);
+            TQG_UNROLL
+            for (int i = 0; i < SLOTS; i++)
+                now[i] = sum[i];
+            tqp_weigh(GROUPS, s, scale, max, now, weights);
+        }
+        TQG_UNROLL
+        for (int i = 0; i < SLOTS; i++)
+            sum[i] = now[i];
+
+        /* ---- O^T += V^T P^T ---- */
+        const tqg_u8 *const v_lane = v_rows + tqp_row() * TQP_V_PITCH + 16 * tqm_k_lane();
+        TQG_UNROLL
+        for (int v = 0; v < TQP_V_BLOCKS; v++) {
+            tqg_u32 a[2 * TQG_MMA_A];
+            tqp_load_a(v_lane + v * TQP_V_BLOCK_PITCH, TQP_V_PITCH, a);
+            TQG_UNROLL
+            for (int i = 0; i < TQP_BLOCKS * GROUPS; i++) {
+                const int step = i / GROUPS, group = i % GROUPS;
+                tqg_mma_f16(o + group * OUTPUTS + v * TQG_MMA_C, a + step * TQG_MMA_A,
+                            weights + (group * TQP_BLOCKS + step) * TQG_MMA_B);
+            }
+        }
+    }
+
+    /* ---- sums, and what the outputs still lack ---- */
+    const tqg_prefill_params *const late = tqg_again(p);
+    TQG_UNROLL
+    for (int i = 0; i < SLOTS; i++) {
+        const int column = warp * COLUMNS + i / TQM_COLUMNS * TQG_MMA_N + tqm_c_column(i % TQM_COLUMNS);
+        const int query = first + column / GQA, head = range.kv_head * GQA + column % GQA;
+        const float sink = late->sink_logits ? late->sink_logits[head] * TQA_LOG2_E : TQA_MINUS_INFINITY;
+        const float top = tqg_max(max[i], sink), keep = tqg_exp2(max[i] - top);
+        const float total = tqg_fma(tqm_column_sum(sum[i]), keep, tqg_exp2(sink - top));
+        if (late->lse && tqm_is_first() && column < QUERIES * GQA && query <= last)
+            late->lse[((tqg_i64)range.sequence * late->max_query + query) * (late->n_kv_heads * GQA) + head] =
+                total > 0.0f ? (top + tqg_log2(total)) * TQA_LN_2 : TQA_MINUS_INFINITY;
+        const float factor = total > 0.0f ? keep / total * V_UNIT : 0.0f;
+        TQG_UNROLL
+        for (int j = i % TQM_COLUMNS; j < OUTPUTS; j += TQM_COLUMNS)
+            o[i / TQM_COLUMNS * OUTPUTS + j] *= factor;
+    }
+
+    /* ---- out of the domain of V, one warp's columns after the other ---- */
+    TQG_NO_UNROLL
+    for (int w = 0; w < WARPS; w++) {
+        tqg_block_sync();
+        if (w == warp) {
+            TQG_UNROLL
+            for (int i = 0; i < GROUPS * OUTPUTS; i++) {
+                const int column = i / OUTPUTS * TQG_MMA_N + tqm_c_column(tqm_c_slot(i));
+                const int position = tqp_v_position(i % OUTPUTS / TQG_MMA_C) + tqm_c_row(i % TQG_MMA_C);
+                floats[column * TQA_HEAD_DIM + tqp_v_value(position)] = o[i];
+            }
+        }
+        tqg_block_sync();
+% if v.rotated then
+        tqa_transform(floats, COLUMNS, THREADS);
+% end
+        for (int i = thread; i < COLUMNS * TQA_HEAD_DIM; i += THREADS) {
+            const int of_warp = i / TQA_HEAD_DIM, value = i - of_warp * TQA_HEAD_DIM, column = w * COLUMNS + of_warp;
+            const int query = first + column / GQA, head = range.kv_head * GQA + column % GQA;
+            if (column < QUERIES * GQA && query <= last)
+                late->out[(tqg_i64)range.sequence * late->out_seq_stride + (tqg_i64)query * late->out_token_stride +
+                          (tqg_i64)head * late->out_head_stride + value] = ${v.rotated and "tqa_signed(floats[i], tqa_v_signs(value >> 5), value)" or "floats[i]"};
+        }
+    }
+}
