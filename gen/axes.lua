@@ -116,9 +116,9 @@ local function of_families(axis)
     table.sort(axis.values)
     function axis.applies(v) return v.kernel and families.get(v.kernel).axes[axis.name] end
     function axis.legal(v) return families.get(v.kernel).axes[axis.name] end
-    function axis.default(v)
-        local defaults = families.get(v.kernel).defaults
-        return defaults and defaults[axis.name] or axis.legal(v)
+    function axis.best(v)
+        local best = families.get(v.kernel).best
+        return best and best[axis.name] or 1
     end
     axis.of = axis.of or function(v) return { v[axis.name] } end
     return axis
@@ -126,16 +126,18 @@ end
 
 -- ---- axes ------------------------------------------------------------------------------------------------------------
 
--- Other V formats that the default set of GPU archs has beside the K format's own.
+-- Other V formats that the default set of GPU archs decodes with beside the K format's own, at this head_dim.
+local MIXED_HEAD_DIM = 128
 local MIXED = { f16 = { "turbo4" }, q8_0 = { "turbo4" }, turbo4 = { "turbo3" } }
 
 local HEAD_DIMS, GPU_HEAD_DIMS = { 64, 80, 128, 256 }, { 64, 128, 256 }
-local RATIOS, GPU_RATIOS = { 1, 3, 4, 8 }, { 1, 4, 8 }
+local RATIOS, GPU_RATIOS, PREFILL_RATIOS = { 1, 3, 4, 8 }, { 1, 4, 8 }, { 4, 8 }
 
 -- In the order of enumeration: the candidates of one contract from one arch are adjacent, expected best first.
 --   values    what may be asked for, best first; range: integers that may be asked for
 --   legal     of values, those that may be legal, given the axes above
 --   default   what is taken if nobody asks, if that is not all of these
+--   best      of its values that are legal with all the others, how many are taken if nobody asks
 --   applies   which variants have the axis
 --   implementation  the tuner may choose it; all else is contract
 --   letter    before its value in a name, see gen/names.lua
@@ -148,7 +150,7 @@ axes.list = {
     { name = "head_dim", option = "--head-dim", values = HEAD_DIMS, range = { 1, MAX_HEAD_DIM },
       doc = "values per head vector", default = function(v) return is_gpu(v) and GPU_HEAD_DIMS or HEAD_DIMS end },
     { name = "gqa", option = "--gqa", values = RATIOS, range = { 1, MAX_GQA }, applies = attends,
-      doc = "query heads per KV head (decode)", default = function(v) return is_gpu(v) and GPU_RATIOS or RATIOS end },
+      doc = "query heads per KV head (decode)", default = function(v) return v.op == "prefill" and PREFILL_RATIOS or is_gpu(v) and GPU_RATIOS or RATIOS end },
     { name = "side", values = { "k", "v" }, applies = function(v) return not attends(v) end,
       doc = "exactly one of a K and a V format" },
     { name = "k", option = "--k", values = field(formats.list, "name"),
@@ -157,7 +159,7 @@ axes.list = {
       applies = function(v) return v.side ~= "k" end, doc = "V formats",
       default = function(v)
           if not is_gpu(v) or not attends(v) then return axes.get("v").values end
-          return { v.k, table.unpack(MIXED[v.k] or {}) }
+          return { v.k, table.unpack(v.op == "decode" and v.head_dim == MIXED_HEAD_DIM and MIXED[v.k] or {}) }
       end },
     { name = "layout", option = "--layout", values = axes.layouts, default = default_layouts, doc = "cache layouts" },
     { name = "tile", option = "--tile", letter = "t", values = { 128, 64 }, implementation = true,
@@ -292,8 +294,9 @@ end
 local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512 }
 
 -- axes: values instead of the default ones. equal_pairs: decode takes V in the format of K. cover: not the product, but
--- variants that hold every legal value (1) or every legal pair of values (2) at least once, see gen/cover.lua. An option
--- replaces what the set says about its axis; --k together with --v replace equal_pairs.
+-- variants that hold every legal value (1) or every legal pair of values (2) at least once, see gen/cover.lua. every: all
+-- implementations, not only the usual ones. An option replaces what the set says about its axis; --k together with --v
+-- replace equal_pairs.
 axes.sets = {
     { name = "cpu", doc = "all default values on every CPU arch", axes = { arch = archs_of "cpu" } },
     { name = "shipped", doc = "what is committed under generated/: head_dim 64 and 128, equal K and V formats",
@@ -304,7 +307,7 @@ axes.sets = {
       axes = { arch = archs_of "simt", head_dim = EVERY_HEAD_DIM, gqa = { 1, 2, 3, 4, 7, 8, 16 } } },
     { name = "simt-sample", doc = "the same under sanitizers: all values", cover = 1,
       axes = { arch = archs_of "simt", head_dim = { 80, 128, 256 }, gqa = { 1, 4, 7 } } },
-    { name = "first-run", doc = "what tests/gpu/first_run.sh measures; with --arch", equal_pairs = true,
+    { name = "first-run", doc = "what tests/gpu/first_run.sh measures; with --arch", equal_pairs = true, every = true,
       axes = { arch = archs_of "simt", head_dim = { 128 }, gqa = { 4, 8 },
                k = { "turbo2", "turbo3", "turbo4", "gain3", "gain4", "f16" },
                v = { "turbo2", "turbo3", "turbo4", "gain3", "gain4", "f16" } } },

@@ -64,6 +64,7 @@ local function new_unit(arch, stem, variant, parts)
         unit.arguments = (" --head-dim %d --k %s --v %s"):format(variant.head_dim, env.k.format, env.v.format)
         env.attention = require "gpu.attention"
         env.mma_rows = require "gpu.mma_rows"
+        env.tile_rows = require "gpu.tile_rows"
     end
     -- True for the first kernel of the file that asks for this key: who defines what several of them call.
     function env.once(key)
@@ -139,12 +140,13 @@ local function render_unit(arch, unit)
         local env = setmetatable({ variant = entry.variant, gqa = entry.variant.gqa or false, side = entry.variant.side or false,
             layout = entry.variant.layout, geometry = entry.geometry, symbol = entry.symbol }, { __index = unit.env })
         entry.family.env(entry.variant, arch, env)
+        entry.hash = text.hash(text.flat(env))
         out[#out + 1] = "\n" .. text.render(entry.family.template, env)
     end
     return table.concat(out)
 end
 
--- What a tuning row was measured with: traits, vocabulary, texts and format data of a variant.
+-- What a tuning row was measured with: traits, vocabulary, texts, format data, and what the family adds.
 local function key_of(arch, entry)
     local hash = text.hash(text.flat(macros(arch)), text.hash_of("templates/target/" .. arch.vocabulary))
     for _, path in ipairs { entry.family.template, table.unpack(entry.unit.shared) } do
@@ -153,7 +155,7 @@ local function key_of(arch, entry)
     for _, part in ipairs { entry.k or false, entry.v or false } do
         hash = hash * 31 + (part and part.hash or 0)
     end
-    return string.format("0x%016xu", text.hash(entry.name .. text.flat(entry.geometry), hash))
+    return string.format("0x%016xu", hash * 31 + entry.hash)
 end
 
 local function registry_env(arch, parts, units, own)

@@ -3,6 +3,7 @@
 local axes = require "axes"
 local archs = require "archs"
 local cover = require "cover"
+local families = require "gpu.families"
 local suggest = require "suggest"
 
 local space = { axes = axes.list, constraints = axes.constraints, sets = axes.sets }
@@ -247,6 +248,43 @@ local function contract_key(v)
     return table.concat(parts, " ")
 end
 
+-- Did somebody ask for implementations of this family: for it, for values of its axes or for what it reads?
+local function family_asked_for(family, filter)
+    for name in pairs(family.axes) do
+        if filter[name] then return true end
+    end
+    return filter.kernel or filter.layout
+end
+
+-- What is taken of kernel families where nobody asks: of a contract the implementation with the best value of each axis, if
+-- the family is a usual choice for the contract. Rows always have a kernel, tiles only where they are a usual choice.
+local function usual(variants, filter)
+    local is_usual, served, kept, seen = {}, {}, {}, {}
+    for i, v in ipairs(variants) do
+        local family = v.kernel and families.of(v)
+        is_usual[i] = not family or not family.usual or family_asked_for(family, filter)
+            or family.usual(v, archs.get(v.arch))
+        if family and is_usual[i] then served[contract_key(v)] = true end
+    end
+    for i, v in ipairs(variants) do
+        local contract = v.kernel and contract_key(v)
+        local keep = is_usual[i] or v.layout == "rows" and not served[contract]
+        for _, axis in ipairs(contract and axes.list or {}) do
+            if axis.best and v[axis.name] ~= nil and not filter[axis.name] then
+                local key = contract .. " " .. v.kernel .. " " .. axis.name
+                seen[key] = seen[key] or { n = 0 }
+                if not seen[key][v[axis.name]] then
+                    seen[key].n = seen[key].n + 1
+                    seen[key][v[axis.name]] = seen[key].n
+                end
+                keep = keep and seen[key][v[axis.name]] <= axis.best(v)
+            end
+        end
+        if keep then kept[#kept + 1] = v end
+    end
+    return kept
+end
+
 -- The product of the values that filter and set give, without what is illegal; counts that in left_out, by reason, unless
 -- another implementation of the contract is legal. Returns nil and the message if it was asked for.
 local function product(set, filter, left_out)
@@ -268,10 +306,8 @@ local function product(set, filter, left_out)
     end, function(v)
         local constraint, reason = broken(v)
         if not constraint then
-            if not equal_pairs or not (v.k and v.v) or v.k == v.v then
-                variants[#variants + 1] = copy(v)
-                if v.kernel then implemented[contract_key(v)] = true end
-            end
+            if not equal_pairs or not (v.k and v.v) or v.k == v.v then variants[#variants + 1] = copy(v) end
+            if v.kernel then implemented[contract_key(v)] = true end
         elseif constraint.of_implementation then
             table.insert(refused, { key = contract_key(v), reason = reason })
         else
@@ -283,7 +319,7 @@ local function product(set, filter, left_out)
     for _, entry in ipairs(refused) do
         if not implemented[entry.key] then leave_out(entry.reason) end
     end
-    return variants
+    return set.every and variants or usual(variants, filter)
 end
 
 -- A covering set. First comes what decides which axes there are, and what most constraints name.

@@ -6,36 +6,43 @@
 #include <string.h>
 
 static tq_device devices[TQ_MAX_DEVICES];
-static int n_devices;
+static int n_local, n_devices;
 
-static void find_cpu(void) {
-    n_devices = tq_cpu_devices(devices, TQ_MAX_DEVICES);
+/* Devices that need no driver come first: who uses the CPU alone does not wait until drivers of GPUs have started. */
+static void find_local_devices(void) {
+    n_local = tq_cpu_devices(devices, TQ_MAX_DEVICES);
+    n_local += tq_simt_devices(devices + n_local, TQ_MAX_DEVICES - n_local);
 }
 
-/* Apart from the others: programs that use the CPU alone do not wait for drivers to start. */
-static const tq_device *the_cpu(void) {
+static int local_count(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, find_cpu);
-    return devices;
+    pthread_once(&once, find_local_devices);
+    return n_local;
 }
 
-static void find_devices(void) {
-    the_cpu();
-    n_devices += tq_simt_devices(devices + n_devices, TQ_MAX_DEVICES - n_devices);
+static void find_all_devices(void) {
+    n_devices = local_count();
     n_devices += tq_cuda_devices(devices + n_devices, TQ_MAX_DEVICES - n_devices);
     n_devices += tq_hip_devices(devices + n_devices, TQ_MAX_DEVICES - n_devices);
 }
 
 int tq_device_count(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, find_devices);
+    pthread_once(&once, find_all_devices);
     return n_devices;
 }
 
 const tq_device *tq_device_at(int index) {
-    if (index == 0)
-        return the_cpu();
-    return index > 0 && index < tq_device_count() ? &devices[index] : NULL;
+    return index >= 0 && (index < local_count() || index < tq_device_count()) ? &devices[index] : NULL;
+}
+
+const tq_device *tq_device_that_runs(const tq_registry *registry) {
+    int needs_driver = registry->kind == TQ_KIND_CUDA || registry->kind == TQ_KIND_HIP;
+    int count = needs_driver ? tq_device_count() : local_count();
+    for (int i = 0; i < count; i++)
+        if (tq_device_runs_registry(&devices[i], registry))
+            return &devices[i];
+    return NULL;
 }
 
 tq_status tq_device_find(const char *name, const tq_device **out) {

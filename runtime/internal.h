@@ -118,6 +118,8 @@ const tq_registry *tq_registry_at(int index);
 int tq_device_has(const tq_device *device, const char *needs);
 /* Does the device run the kernels of this registry? All or none. */
 int tq_device_runs_registry(const tq_device *device, const tq_registry *registry);
+/* device.c: the first device that does; NULL if this machine has none. */
+const tq_device *tq_device_that_runs(const tq_registry *registry);
 const tq_format_spec *tq_format_spec_at(int index);
 const tq_variant *tq_variant_find(const char *name, const tq_registry **registry);
 /* TQ_ERR_UNSUPPORTED with the legal names, or the head_dims nearest to the one asked for. */

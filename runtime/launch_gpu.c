@@ -13,6 +13,17 @@ static tqg_cache cache_of(const tq_cache *cache) {
                        .n_slots = cache->n_slots};
 }
 
+/* K and V of one attention: kernels clamp the number of keys to what either holds. */
+typedef struct pair {
+    tqg_cache k, v;
+} pair;
+
+static pair pair_of(const tq_cache *k, const tq_cache *v) {
+    pair p = {cache_of(k), cache_of(v)};
+    p.k.n_slots = p.v.n_slots = k->n_slots < v->n_slots ? k->n_slots : v->n_slots;
+    return p;
+}
+
 /* Blocks that take keys_per_step tokens each. */
 static unsigned groups_of(const tq_plan *plan, int n_tokens) {
     int each = plan->variant->gpu->keys_per_step;
@@ -72,12 +83,13 @@ tq_status tq_repack(const tq_plan *plan, const tq_repack_args *args, const tq_la
 tq_status tq_gpu_decode(const tq_plan *plan, const tq_decode_args *args, const tq_launch *launch) {
     const tq_cache none = {0};
     const int has_sinks = args->n_sink > 0;
+    const pair cache = pair_of(args->k, args->v);
     char *workspace = launch->workspace;
     const tqg_decode_params params = {.q = args->q,
                                       .q_seq_stride = (tqg_i64)args->q_seq_stride,
                                       .q_head_stride = (tqg_i64)args->q_head_stride,
-                                      .k = cache_of(args->k),
-                                      .v = cache_of(args->v),
+                                      .k = cache.k,
+                                      .v = cache.v,
                                       .sink_k = cache_of(has_sinks ? args->sink_k : &none),
                                       .sink_v = cache_of(has_sinks ? args->sink_v : &none),
                                       .n_kv = args->n_kv,
@@ -103,12 +115,13 @@ tq_status tq_prefill(const tq_plan *plan, const tq_prefill_args *args, const tq_
     tq_status status = tq_check_prefill(plan, args, launch);
     if (status)
         return status;
+    const pair cache = pair_of(args->k, args->v);
     const tqg_prefill_params params = {.q = args->q,
                                        .q_seq_stride = (tqg_i64)args->q_seq_stride,
                                        .q_token_stride = (tqg_i64)args->q_token_stride,
                                        .q_head_stride = (tqg_i64)args->q_head_stride,
-                                       .k = cache_of(args->k),
-                                       .v = cache_of(args->v),
+                                       .k = cache.k,
+                                       .v = cache.v,
                                        .n_kv = args->n_kv,
                                        .n_query = args->n_query,
                                        .alibi = args->alibi,

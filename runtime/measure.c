@@ -9,6 +9,7 @@
 enum {
     CACHE_BYTES = 64 << 20, /* per side, at most */
     APPEND_TOKENS = 256,
+    QUERIES = 128,     /* prefill */
     SIMT_TOKENS = 256, /* the executor is slow, and its clock exact */
     MIN_ROUNDS = 3,
     MAX_ROUNDS = 31,
@@ -19,9 +20,10 @@ static const double budget_ns = 0.2e9; /* per candidate */
 typedef struct bench {
     const tq_device *device;
     int n_kv;
-    tq_cache k, v; /* other ops than decode work on k, whichever side they are for; repack: k is rows, v tiles */
+    int n_query;   /* prefill: the last of n_kv tokens; decode: 1 */
+    tq_cache k, v; /* append and dequantise work on k, whichever side they are for; repack: k is rows, v tiles */
     float *x, *out;
-    int32_t *counts; /* n_kv, 0 */
+    int32_t *counts; /* n_kv, 0, n_query */
     void *workspace;
     size_t workspace_bytes;
     tq_plan *trial; /* the plan, running one candidate after the other */
@@ -64,11 +66,13 @@ static tq_status make_floats(const bench *b, float **out, size_t n, uint32_t *se
 }
 
 static tq_status make_counts(bench *b) {
-    int32_t *counts = calloc(2, sizeof *counts);
+    int32_t *counts = calloc(3, sizeof *counts);
     void *memory = NULL;
-    if (counts)
+    if (counts) {
         counts[0] = b->n_kv;
-    tq_status status = to_device(b, counts, 2 * sizeof *counts, &memory);
+        counts[2] = b->n_query;
+    }
+    tq_status status = to_device(b, counts, 3 * sizeof *counts, &memory);
     b->counts = memory;
     return status;
 }
@@ -86,7 +90,7 @@ static tq_status make_workspace(bench *b, const tq_plan *plan) {
 }
 
 static int tokens_of(const tq_plan *plan) {
-    int decode = plan->op == TQ_OP_DECODE;
+    int decode = tq_attends(plan->op);
     int k_bytes = decode ? plan->candidates[0]->k->row_bytes : plan->format->row_bytes;
     int v_bytes = decode ? plan->candidates[0]->v->row_bytes : plan->head_dim * (int)sizeof(float); /* rows of x */
     int most = CACHE_BYTES / plan->n_kv_heads / (k_bytes > v_bytes ? k_bytes : v_bytes);
@@ -99,12 +103,13 @@ static int tokens_of(const tq_plan *plan) {
 static tq_status make_bench(bench *b, const tq_plan *plan) {
     const tq_variant *first = plan->candidates[0];
     size_t size = sizeof *plan + (size_t)plan->n_candidates * sizeof *plan->candidates;
-    int decode = plan->op == TQ_OP_DECODE, repack = plan->op == TQ_OP_REPACK;
+    int decode = tq_attends(plan->op), repack = plan->op == TQ_OP_REPACK;
     int keys = first->gpu && strcmp(first->layout, "rows") != 0 ? first->gpu->keys_per_tile : 1;
     uint32_t seed = 1;
     tq_status status;
     b->n_kv = tokens_of(plan);
-    size_t rows = (size_t)plan->n_kv_heads * (size_t)(decode ? plan->gqa : b->n_kv);
+    b->n_query = plan->op != TQ_OP_PREFILL ? 1 : b->n_kv < QUERIES ? b->n_kv : QUERIES;
+    size_t rows = (size_t)plan->n_kv_heads * (size_t)(decode ? b->n_query * plan->gqa : b->n_kv);
     if (!(b->trial = malloc(size)))
         return tq_fail(TQ_ERR_MEMORY, "out of memory for measuring");
     memcpy(b->trial, plan, size);
@@ -141,6 +146,23 @@ static tq_status launch_once(const bench *b) {
                                .out = b->out,
                                .out_head_stride = d};
         return tq_decode(plan, &args, &alone);
+    }
+    if (plan->op == TQ_OP_PREFILL) {
+        tq_prefill_args args = {.batch = 1,
+                                .max_query = b->n_query,
+                                .q = b->x,
+                                .q_token_stride = token * (size_t)plan->gqa,
+                                .q_head_stride = d,
+                                .k = &b->k,
+                                .v = &b->v,
+                                .n_kv = n_kv,
+                                .n_query = b->counts + 2,
+                                .scale = 1 / sqrtf((float)d),
+                                .causal = 1,
+                                .out = b->out,
+                                .out_token_stride = token * (size_t)plan->gqa,
+                                .out_head_stride = d};
+        return tq_prefill(plan, &args, &alone);
     }
     if (plan->op == TQ_OP_APPEND) {
         tq_append_args args = {.batch = 1,

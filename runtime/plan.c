@@ -25,8 +25,6 @@ static tq_status check_numbers(const tq_device *device, const tq_plan_desc *desc
         return tq_fail(TQ_ERR_UNSUPPORTED,
                        "%s: desc.op is %s, which is for GPU devices; %s has decode, append, dequantise", call,
                        tq_op_name(desc->op), device->name);
-    if (desc->op == TQ_OP_PREFILL && desc->effort == TQ_EFFORT_MEASURE)
-        return tq_fail(TQ_ERR_UNSUPPORTED, "%s: desc.effort is TQ_EFFORT_MEASURE, which prefill does not have", call);
     if ((unsigned)desc->effort > TQ_EFFORT_PINNED)
         return tq_fail(TQ_ERR_ARGUMENT,
                        "%s: desc.effort is %d; legal are TQ_EFFORT_DEFAULT, _MEASURE, _FILE_ONLY, _PINNED", call,

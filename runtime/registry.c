@@ -59,14 +59,6 @@ int tq_device_runs(const tq_device *device, const char *target) {
     return 0;
 }
 
-/* The first device that runs a registry's kernels; NULL if this machine has none. */
-static const tq_device *device_for(const tq_registry *registry) {
-    for (int i = 0; i < tq_device_count(); i++)
-        if (tq_device_runs_registry(tq_device_at(i), registry))
-            return tq_device_at(i);
-    return NULL;
-}
-
 /* ---- formats ---------------------------------------------------------------------------------------------------- */
 
 /* Registries of several targets hold the same formats; each counts once, where it stands first. */
@@ -237,7 +229,7 @@ tq_status tq_variant_at(int index, tq_variant_info *out) {
         index -= tq_registry_at(r++)->n_variants;
     const tq_registry *registry = tq_registry_at(r);
     const tq_variant *v = registry->variants[index];
-    const tq_device *device = device_for(registry);
+    const tq_device *device = tq_device_that_runs(registry);
     *out = (tq_variant_info){.name = v->name,
                              .op = (tq_op)v->op,
                              .head_dim = (v->k ? v->k : v->v)->head_dim,

@@ -20,7 +20,7 @@ typedef enum tq_simt_matrix {
     TQ_SIMT_MMA_F16,    /* 16 x 8, k = 16, halves to floats */
     TQ_SIMT_MMA_I8,     /* k = 16, bytes to int32 */
     TQ_SIMT_MMA_I8_K32, /* k = 32 */
-    TQ_SIMT_WMMA_F16,   /* 16 x 16, k = 16, as below */
+    TQ_SIMT_WMMA_F16,   /* 16 x 16, k = 16, like the rest */
     TQ_SIMT_WMMA_I8,
     TQ_SIMT_MFMA_F16,
     TQ_SIMT_MFMA_I8,
@@ -42,6 +42,7 @@ void tq_simt_warp_sync(const char *at);
 tqg_u32 tq_simt_shuffle(tqg_u32 x, int lane, const char *at);
 tqg_u32 tq_simt_shuffle_xor(tqg_u32 x, int mask, const char *at);
 tqg_u64 tq_simt_ballot(int p, const char *at);
+int tq_simt_elect(const char *at); /* 1 in one lane, always the same in a block, not the same for every seed */
 tqg_u32 tq_simt_transpose8(tqg_u32 halves, const char *at);
 void tq_simt_multiply(tq_simt_matrix kind, void *c, const tqg_u32 *a, const tqg_u32 *b, const char *at);
 

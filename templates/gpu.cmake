@@ -40,9 +40,9 @@ function(tq_code_objects vendor processor directory)
   file(GLOB headers "${in}/*.h" "${in}/gpu/*.h" "${CMAKE_CURRENT_SOURCE_DIR}/*.h")
 
   # -ffp-contract=off and -fmad=false: only tqg_fma fuses, as everywhere.
-  set(options -O3 -std=c++17 -I "${CMAKE_CURRENT_SOURCE_DIR}")
-  set(clang_options ${options} -ffp-contract=off -Wall -Wextra)
-  set(nvcc_options ${options} -fmad=false)
+  set(options -std=c++17 -I "${CMAKE_CURRENT_SOURCE_DIR}")
+  set(clang_options -O2 -fno-vectorize -fno-slp-vectorize ${options} -ffp-contract=off -Wall -Wextra)
+  set(nvcc_options -O3 ${options} -fmad=false)
   if(TQ_WERROR)
     list(APPEND clang_options -Werror)
     list(APPEND nvcc_options --Werror=all-warnings)

@@ -130,10 +130,13 @@ static void test_decode(void **state) {
     args.sink_k = args.sink_v = &sinks;
     args.n_sink = 3;
     args.softcap = 0;
+    a.pages.n_slots--;
     launch.thread_count = 2;
     assert_int_equal(tq_decode(plan, &args, &launch), TQ_OK);
     assert_grid(2);
     assert_cache(&p->sink_k, &sinks);
+    assert_int_equal(p->k.n_slots, SLOTS - 1); /* what both caches hold */
+    assert_int_equal(p->v.n_slots, SLOTS - 1);
     assert_int_equal(p->n_sink, 3);
     assert_near(p->factor, 0.5 / log(2), 1e-6);
     assert_true(p->softcap == 0);

@@ -18,7 +18,7 @@ lua5.4 "$project/gen/tqgen" --arch c --head-dim 80,128 --gqa 3 --tile 64 --k tur
 sed -i 's/-O3/-O1/' "$source/generated/CMakeLists.txt" # builds faster
 cmake -S "$source" -B "$work/build" -G Ninja -DTQ_GENERATED_DIR="$source/generated" >>"$work/log"
 
-tests="variants_test laws_test append_test dequantise_test launch_gpu_test"
+tests="variants_test laws_test append_test dequantise_test launch_gpu_test gpu_loader_test"
 
 build() {
     # shellcheck disable=SC2086 # a list
@@ -96,6 +96,15 @@ mutant "pages of K not passed to the kernel" "$source/runtime/launch_gpu.c" 's/\
 mutant "softcap of GPUs in natural units" "$source/runtime/launch_gpu.c" 's/tq_score_cap(args->softcap)/args->softcap/'
 mutant "every thread launches on GPUs" "$source/runtime/launch_gpu.c" 's/launch->thread_index != 0 || //'
 mutant "arrival counters of GPUs not cleared" "$source/runtime/workspace.c" 's/fill(device, workspace, 0,/fill(device, workspace, 1,/'
+mutant "context of a plan not made current" "$source/runtime/gpu_driver.c" \
+    's/enter(device, found->context, &scope)/enter(device, NULL, \&scope)/'
+mutant "code object of a lost context taken for loaded" "$source/runtime/gpu_driver.c" \
+    's/ && (\*out)->context_id == context_id//'
+mutant "context of another device used" "$source/runtime/device_cuda.c" 's/if (device == state->ordinal)/if (device >= 0)/'
+mutant "current HIP device not restored" "$source/runtime/device_hip.c" \
+    's/return scope->previous >= 0 ?/return scope->previous > 99 ?/'
+mutant "no leave asked for much shared memory" "$source/runtime/device_cuda.c" 's/shared_bytes > 48 \* 1024/shared_bytes < 0/'
+mutant "kernel loaded by its first launch" "$source/runtime/device_cuda.c" 's/result\.code || !cuFuncLoad ?/1 ?/'
 
 echo "caught $((mutants - missed)) of $mutants mutants"
 [ "$missed" -eq 0 ]

@@ -1,6 +1,20 @@
 /* problem.c: decode problems: data, reference answer, run, judgement. See support.h. */
 #include "support.h"
 
+/* Stored scales times 2 to the power of `times`. */
+static void scale_row(const tq_format_spec *format, uint8_t *row, int times) {
+    int n = format->bits < 16 ? format->head_dim / format->block : 0;
+    for (int b = 0; b < n; b++) {
+        uint8_t *at = row + b * (format->row_bytes / n);
+        uint16_t half;
+        memcpy(&half, at, sizeof half);
+        int exponent = (half >> 10 & 31) + times;
+        if (half & 0x7c00) /* not 0 */
+            half = (uint16_t)((half & 0x83ff) | (exponent < 30 ? exponent : 30) << 10);
+        memcpy(at, &half, sizeof half);
+    }
+}
+
 static void fill_cache(const tq_cache *cache, const tq_format_spec *format, tq_side side, const problem_spec *spec) {
     const uint8_t *bank = bank_rows(format, side);
     size_t row_bytes = (size_t)format->row_bytes;
@@ -9,6 +23,8 @@ static void fill_cache(const tq_cache *cache, const tq_format_spec *format, tq_s
             for (int t = 0; t < cache->n_slots; t++) {
                 int row = (spec->first_row + 389 * s + 517 * h + t) % BANK_ROWS;
                 memcpy(tq_cache_row(cache, s, h, t), bank + (size_t)row * row_bytes, row_bytes);
+                if (spec->growing && side == TQ_SIDE_V)
+                    scale_row(format, tq_cache_row(cache, s, h, t), t / 128);
             }
 }
 

@@ -75,6 +75,12 @@ TQG_KERNEL(shuffle_or_barrier, words, THREADS, 1) {
 TQG_KERNEL(lane_beyond_the_warp, words, THREADS, 1) {
     p.out[tqg_thread()] = tqg_shfl_u(1, tqg_lane() + 1);
 }
+TQG_KERNEL(elect_in_half_a_warp, words, THREADS, 1) {
+    p.out[tqg_thread()] = tqg_lane() < 16 && tqg_elect();
+}
+TQG_KERNEL(elect, words, THREADS, 1) {
+    p.out[tqg_thread()] = (tqg_u32)(tqg_elect() + tqg_elect());
+}
 TQG_KERNEL(arrive_in_one_warp, words, THREADS, 1) {
     if (tqg_warp() == 0 && tqg_arrive(p.counter, 1))
         p.out[0] = 1;
@@ -94,9 +100,28 @@ static void test_meeting(void **state) {
     assert_found(shuffle_or_barrier, &p, 0, "tqg_shfl_u at simt_test.c:");
     assert_found(shuffle_or_barrier, &p, 0, "is not reached by thread ");
     assert_found(lane_beyond_the_warp, &p, 0, ": lane 32 of 32");
+    assert_found(elect_in_half_a_warp, &p, 0, "tqg_elect at simt_test.c:");
     assert_found(arrive_in_one_warp, &p, 0, "tqg_arrive at simt_test.c:");
     assert_runs(exchange, &((words){.out = (tqg_u32[THREADS * EXCHANGED]){0}}),
                 .seed = 1); /* as if nothing had happened */
+}
+
+static void test_elect(void **state) {
+    (void)state;
+    tqg_u32 out[THREADS];
+    const words p = {.out = out};
+    int first = 0;
+    for (unsigned seed = 0; seed < SEEDS; seed++) {
+        assert_runs(elect, &p, .seed = seed);
+        for (int warp = 0; warp < THREADS; warp += TQG_WARP) {
+            tqg_u32 sum = 0;
+            for (int lane = 0; lane < TQG_WARP; lane++)
+                sum += out[warp + lane] * out[warp + lane];
+            assert_int_equal(sum, 4); /* the same lane twice */
+        }
+        first += out[0] == 2;
+    }
+    assert_in_range(first, 1, SEEDS - 1);
 }
 
 /* ---- shared memory ---------------------------------------------------------------------------------------------- */
@@ -188,8 +213,9 @@ TQG_KERNEL(copy_in_groups, words, THREADS, 1) {
     tqg_copy16(shared + THREADS, global + THREADS);
     tqg_copy_commit();
     tqg_copy_wait(p.n);
-    p.out[2 * tqg_thread()] = shared->y;
-    p.out[2 * tqg_thread() + 1] = shared[THREADS].y;
+    tqg_u32 *out = p.out + 2 * (tqg_block_x() * THREADS + tqg_thread());
+    out[0] = shared->y;
+    out[1] = shared[THREADS].y;
 }
 TQG_KERNEL(copy_without_commit, words, THREADS, 1) {
     tqg_u4 *shared = (tqg_u4 *)(void *)TQG_SHARED + tqg_thread();
@@ -207,17 +233,18 @@ TQG_KERNEL(copy_from_odd_word, words, THREADS, 1) {
 
 static void test_copies(void **state) {
     (void)state;
-    enum { SHARED = 2 * THREADS * 16 };
+    enum { SHARED = 2 * THREADS * 16, BLOCKS = 3 };
     static _Alignas(16) tqg_u32 source[8 * THREADS + 4];
-    tqg_u32 out[2 * THREADS];
+    tqg_u32 out[BLOCKS * 2 * THREADS];
     for (int i = 0; i < 8 * THREADS; i++)
         source[i] = (tqg_u32)i;
     for (int n = 0; n < 3; n++) {
         const words p = {out, source, n};
-        assert_runs(copy_in_groups, &p, .shared_bytes = SHARED, .seed = (unsigned)n);
-        for (int i = 0; i < THREADS; i++) {
-            assert_int_equal(out[2 * i], n < 2 ? (tqg_u32)(4 * i + 1) : POISON);
-            assert_int_equal(out[2 * i + 1], n < 1 ? (tqg_u32)(4 * (i + THREADS) + 1) : POISON);
+        assert_runs(copy_in_groups, &p, .blocks = BLOCKS, .shared_bytes = SHARED, .seed = (unsigned)n);
+        for (int i = 0; i < BLOCKS * THREADS; i++) {
+            const tqg_u32 first = (tqg_u32)(4 * (i % THREADS) + 1);
+            assert_int_equal(out[2 * i], n < 2 ? first : POISON);
+            assert_int_equal(out[2 * i + 1], n < 1 ? first + 4 * THREADS : POISON);
         }
     }
     assert_runs(copy_without_commit, &((words){out, source, 0}), .shared_bytes = SHARED);
@@ -506,6 +533,7 @@ int main(int argc, char **argv) {
         VOCABULARY_TESTS,
         cmocka_unit_test(test_row_codes),
         cmocka_unit_test(test_meeting),
+        cmocka_unit_test(test_elect),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_dropped_barriers),
         cmocka_unit_test(test_copies),

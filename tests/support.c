@@ -171,11 +171,10 @@ const tq_variant **gpu_variants_here(tq_op op, int *count) {
 const tq_device *device_for(const tq_variant *variant) {
     const tq_registry *registry = NULL;
     tq_variant_find(variant->name, &registry);
-    for (int i = 0; i < tq_device_count(); i++)
-        if (tq_device_runs_registry(tq_device_at(i), registry))
-            return tq_device_at(i);
-    fail_msg("%s: no device runs it", variant->name);
-    return NULL;
+    const tq_device *device = tq_device_that_runs(registry);
+    if (!device)
+        fail_msg("%s: no device runs it", variant->name);
+    return device;
 }
 
 tq_plan *plan_pinned(const tq_variant *variant, tq_side side, int n_kv_heads, int batch, int max_n_kv, int n_splits) {

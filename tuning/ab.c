@@ -44,8 +44,8 @@ static contract parse_operand(const char *which, const char *text, contract base
     if (sscanf(text, "%63[^/]/%63[^/]%n", k, v, &end) == 2 && text[end] == '\0') {
         tq_format_info format;
         *pin = NULL;
-        if (base.op != TQ_OP_DECODE)
-            cli_fail("%s %s: pairs of formats are for --op decode; name a variant", which, text);
+        if (base.op != TQ_OP_DECODE && base.op != TQ_OP_PREFILL)
+            cli_fail("%s %s: pairs of formats are for --op decode and prefill; name a variant", which, text);
         cli_check(tq_format_find(k, base.head_dim, &format));
         base.k = format.name;
         cli_check(tq_format_find(v, base.head_dim, &format));

@@ -84,7 +84,7 @@ static row measured_row(const bench *b, const harness *h, int which, const contr
              .samples = rounds,
              .median_ns = median,
              .ns_per_key_head = median / keys,
-             .ns_per_value = c->op == TQ_OP_DECODE ? NAN : median / keys / c->head_dim,
+             .ns_per_value = c->gqa ? NAN : median / keys / c->head_dim,
              .ratio_f16 = stats_median(ratios, rounds),
              .bytes_per_key_head = harness_cache_bytes(h, which) / keys};
     free(ratios);

@@ -26,7 +26,7 @@ typedef struct contract_axes {
 
 /* clang-format off */
 #define CONTRACT_OPTIONS(axes)                                                                                         \
-    {"op", "OP", CLI_TEXT, &(axes).op, 0, 0, "decode, append, dequantise or repack (decode)"},                         \
+    {"op", "OP", CLI_TEXT, &(axes).op, 0, 0, "decode, append, dequantise, prefill or repack (decode)"},                \
     {"head-dim", "LIST", CLI_INTS, &(axes).head_dims, 1, 1 << 16, "values per head vector"},                           \
     {"gqa", "LIST", CLI_INTS, &(axes).gqas, 1, 1 << 16, "query heads per KV head (decode)"},                           \
     {"k", "LIST", CLI_NAMES, &(axes).k, 0, 0, "K formats; without --v, V takes the same one"},                         \

@@ -27,7 +27,7 @@ typedef struct contestant {
     void *workspace;
     size_t workspace_bytes;
     float *in, *out; /* q and output; appended or dequantised values */
-    int32_t *counts; /* keys, and the first slot, 0 */
+    int32_t *counts; /* keys, the first slot, 0, and queries (prefill) */
     double samples[MAX_ROUNDS];
     int n_samples;
     bool gave_up;
@@ -233,6 +233,12 @@ bool harness_can(const harness *h, const contract *c) {
     return status == TQ_OK;
 }
 
+/* Per launch; what is appended or dequantised counts as one. */
+static int queries_of(const contestant *one) {
+    const int keys = one->ring->tokens;
+    return one->of.op != TQ_OP_PREFILL ? 1 : keys < HARNESS_QUERIES ? keys : HARNESS_QUERIES;
+}
+
 int harness_add(harness *h, const contract *c, const char *pin) {
     if (h->n == MAX_CONTESTANTS)
         cli_fail("more than %d kernels at a time; narrow the axes", MAX_CONTESTANTS);
@@ -250,12 +256,13 @@ int harness_add(harness *h, const contract *c, const char *pin) {
     one->ring = ring_for(h, c);
     one->ring->n_users++;
     size_t heads = (size_t)h->options.n_kv_heads * (size_t)(c->gqa ? c->gqa : one->ring->tokens);
-    size_t n = heads * (size_t)c->head_dim;
+    int queries = queries_of(one);
+    size_t n = heads * (size_t)c->head_dim * (size_t)queries;
     float *in = cli_alloc(n, sizeof *in);
     rng_fill_gaussian(&h->rng, in, n);
     one->in = memory_copy(device, in, n * sizeof *in);
     one->out = memory_new(device, n * sizeof *one->out);
-    one->counts = memory_copy(device, (int32_t[]){one->ring->tokens, 0}, 2 * sizeof *one->counts);
+    one->counts = memory_copy(device, (int32_t[]){one->ring->tokens, 0, queries}, 3 * sizeof *one->counts);
     free(in);
     return h->n++;
 }
@@ -273,7 +280,7 @@ int harness_rounds(const harness *h, int which) {
 }
 
 int harness_launch_tokens(const contract *c, int n_kv) {
-    return c->op == TQ_OP_DECODE || n_kv < HARNESS_BATCH_TOKENS ? n_kv : HARNESS_BATCH_TOKENS;
+    return c->op == TQ_OP_DECODE || c->op == TQ_OP_PREFILL || n_kv < HARNESS_BATCH_TOKENS ? n_kv : HARNESS_BATCH_TOKENS;
 }
 
 int harness_tokens(const harness *h, int which) {
@@ -348,8 +355,27 @@ static void launch_on_thread(void *context, int thread_index, int thread_count) 
         cli_check(tq_repack(one->plan, &args, &launch));
         break;
     }
-    case TQ_OP_PREFILL:
-        cli_fail("--op prefill: is not timed yet");
+    case TQ_OP_PREFILL: {
+        const size_t token = heads * (size_t)one->of.gqa * head_dim, all = (size_t)queries_of(one) * token;
+        const tq_prefill_args args = {.batch = 1,
+                                      .max_query = queries_of(one),
+                                      .q = one->in,
+                                      .q_seq_stride = all,
+                                      .q_token_stride = token,
+                                      .q_head_stride = head_dim,
+                                      .k = &f->k,
+                                      .v = &f->v,
+                                      .n_kv = n_kv,
+                                      .n_query = one->counts + 2,
+                                      .scale = 1 / sqrtf((float)head_dim),
+                                      .causal = 1,
+                                      .out = one->out,
+                                      .out_seq_stride = all,
+                                      .out_token_stride = token,
+                                      .out_head_stride = head_dim};
+        cli_check(tq_prefill(one->plan, &args, &launch));
+        break;
+    }
     }
 }
 

@@ -40,12 +40,13 @@ const char *harness_variant(const harness *h, int which);
 /* One per round, in nanoseconds per launch; sample i of two contestants is of the same round. */
 const double *harness_samples(const harness *h, int which);
 int harness_rounds(const harness *h, int which);
-/* Keys per launch: n_kv, except that ops other than decode take a batch of at most 64 tokens. */
+/* Keys per launch: n_kv, except that append, dequantise and repack take a batch of at most 64 tokens. Prefill is causal, of
+ * the last 512 of them at most. */
 int harness_launch_tokens(const contract *c, int n_kv);
 int harness_tokens(const harness *h, int which);
 /* Bytes of quantised cache that one launch reads or writes. */
 double harness_cache_bytes(const harness *h, int which);
 
-enum { HARNESS_MAX_N_KV = 1 << 24, HARNESS_MAX_KV_HEADS = 1024, HARNESS_BATCH_TOKENS = 64 };
+enum { HARNESS_MAX_N_KV = 1 << 24, HARNESS_MAX_KV_HEADS = 1024, HARNESS_BATCH_TOKENS = 64, HARNESS_QUERIES = 512 };
 
 #endif

@@ -10,10 +10,10 @@
 #include "stats.h"
 #include "tiles.h"
 
-enum { KV_HEADS = 2, BATCH = 4, SLOTS = 300, SINKS = 3, ROWS = BATCH * KV_HEADS * SLOTS };
+enum { KV_HEADS = 2, BATCH = 4, SLOTS = 300, SINKS = 3, ROWS = BATCH * KV_HEADS * SLOTS, MAX_QUERY = 33 };
 
 /* Around a tile of 128 keys, in every sequence of one batch. */
-static const int32_t lengths[BATCH] = {1, 127, 129, SLOTS};
+static const int32_t lengths[BATCH] = {1, 127, 129, SLOTS}, queries[BATCH] = {1, 20, MAX_QUERY, 17};
 
 typedef struct trial {
     const contract *c;
@@ -138,6 +138,7 @@ typedef struct flight {
     const tq_dequantise_args *dequantise;
     const tq_repack_args *repack;
     const tq_decode_args *decode;
+    const tq_prefill_args *prefill;
     void *workspace;
     size_t workspace_bytes;
 } flight;
@@ -148,6 +149,7 @@ static void fly(void *context, int thread_index, int thread_count) {
     cli_check(f->append       ? tq_append(f->plan, f->append, &launch)
               : f->dequantise ? tq_dequantise(f->plan, f->dequantise, &launch)
               : f->repack     ? tq_repack(f->plan, f->repack, &launch)
+              : f->prefill    ? tq_prefill(f->plan, f->prefill, &launch)
                               : tq_decode(f->plan, f->decode, &launch));
 }
 
@@ -296,6 +298,95 @@ static double verify_decode(trial *t, const char *variant) {
     return fmax(plain, full);
 }
 
+/* ---- prefill ---------------------------------------------------------------------------------------------------- */
+
+/* Each query is judged as a sequence of decode that ends with the keys it sees. decode: what options the reference takes,
+ * with memory of the host; args->out: [BATCH][MAX_QUERY][heads][head_dim]. */
+static double judge_prefill(const trial *t, const char *variant, const tq_prefill_args *args, const float *q,
+                            const side_cache *k, const side_cache *v, tq_decode_args decode) {
+    const contract *c = t->c;
+    const size_t heads = (size_t)(KV_HEADS * c->gqa), token = heads * (size_t)c->head_dim, n = MAX_QUERY * token;
+    const tq_ref_shape shape = {k->spec, v->spec, KV_HEADS, c->gqa, TQ_REF_HALVES};
+    tq_plan *plan = plan_of(t, c, variant, 0);
+    flight f = {.plan = plan, .prefill = args};
+    memory_run(t->device, t->pool, fly, &f);
+    float *found = cli_alloc(BATCH * n, sizeof *found);
+    memory_read(t->device, found, args->out, BATCH * n * sizeof *found);
+    double *expected = cli_alloc(n, sizeof *expected), *bound = cli_alloc(n, sizeof *bound);
+    tq_ref_verdict verdict = {0};
+    for (int s = 0; s < BATCH; s++) {
+        int32_t ends[MAX_QUERY];
+        tq_cache k_rows = k->rows, v_rows = v->rows;
+        k_rows.data = row_of(k, s * KV_HEADS * SLOTS);
+        v_rows.data = row_of(v, s * KV_HEADS * SLOTS);
+        k_rows.seq_stride = v_rows.seq_stride = 0; /* the same for all */
+        for (int i = 0; i < queries[s]; i++)
+            ends[i] = lengths[s] - queries[s] + i + 1;
+        decode.batch = queries[s];
+        decode.q = q + (size_t)s * n;
+        decode.k = &k_rows;
+        decode.v = &v_rows;
+        decode.n_kv = ends;
+        if (tq_ref_attention(&shape, &decode, expected, bound, NULL, NULL))
+            cli_fail("out of memory in the reference");
+        tq_ref_judge((size_t)queries[s] * token, found + (size_t)s * n, expected, bound, &verdict);
+    }
+    free(expected);
+    free(bound);
+    free(found);
+    tq_plan_destroy(plan);
+    return verdict.n_non_finite ? INFINITY : verdict.worst;
+}
+
+static double verify_prefill(trial *t, const char *variant) {
+    const contract *c = t->c;
+    const size_t heads = (size_t)(KV_HEADS * c->gqa), head_dim = (size_t)c->head_dim, token = heads * head_dim;
+    const size_t n = BATCH * MAX_QUERY * token;
+    side_cache k = random_cache(t, TQ_SIDE_K, c->k, c->layout), v = random_cache(t, TQ_SIDE_V, c->v, c->layout);
+    float *q = gaussian(t, n), *slopes = gaussian(t, heads), *sinks = gaussian(t, heads);
+    for (size_t h = 0; h < heads; h++)
+        slopes[h] = 0.01f * fabsf(slopes[h]);
+    float *const floats[] = {to_device(t, q, n), memory_new(t->device, n * sizeof(float)), to_device(t, slopes, heads),
+                             to_device(t, sinks, heads)};
+    int32_t *const counts[] = {memory_copy(t->device, lengths, sizeof lengths),
+                               memory_copy(t->device, queries, sizeof queries)};
+    tq_decode_args host = {.q_seq_stride = token, .q_head_stride = head_dim, .scale = 1 / sqrtf((float)head_dim)};
+    tq_prefill_args args = {.batch = BATCH,
+                            .max_query = MAX_QUERY,
+                            .q = floats[0],
+                            .q_seq_stride = MAX_QUERY * token,
+                            .q_token_stride = token,
+                            .q_head_stride = head_dim,
+                            .k = &k.on_device,
+                            .v = &v.on_device,
+                            .n_kv = counts[0],
+                            .n_query = counts[1],
+                            .scale = host.scale,
+                            .causal = 1,
+                            .out = floats[1],
+                            .out_seq_stride = MAX_QUERY * token,
+                            .out_token_stride = token,
+                            .out_head_stride = head_dim};
+    double plain = judge_prefill(t, variant, &args, q, &k, &v, host);
+    args.softcap = host.softcap = 20;
+    args.window = host.window = 100;
+    args.alibi = floats[2];
+    args.sink_logits = floats[3];
+    host.alibi = slopes;
+    host.sink_logits = sinks;
+    double full = judge_prefill(t, variant, &args, q, &k, &v, host);
+    free_cache(t, &k);
+    free_cache(t, &v);
+    for (int i = 0; i < CLI_COUNT(floats); i++)
+        memory_free(t->device, floats[i]);
+    for (int i = 0; i < CLI_COUNT(counts); i++)
+        memory_free(t->device, counts[i]);
+    free(q);
+    free(slopes);
+    free(sinks);
+    return fmax(plain, full);
+}
+
 /* ---- append, dequantise, repack --------------------------------------------------------------------------------- */
 
 static const char *format_of(const contract *c) {
@@ -433,7 +524,8 @@ double verify_variant(const tq_device *device, pool *p, const contract *c, const
         worst = verify_repack(&t, variant);
         break;
     case TQ_OP_PREFILL:
-        cli_fail("--op prefill: is not verified yet");
+        worst = verify_prefill(&t, variant);
+        break;
     }
     memory_free(device, no_slots);
     return worst;

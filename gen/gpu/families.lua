@@ -6,7 +6,8 @@
 --   shared    texts under templates/gpu/ that precede the kernels of a file, rendered once (absent: see kernels_gpu.lua)
 --   layouts   that it reads (writes)
 --   axes      implementation axes of gen/axes.lua: { name = legal values, best first }
---   defaults  of some of them, the values that nobody has to ask for; absent: all
+--   best      of some of them, how many of the best legal values are taken where nobody asks; absent: one
+--   usual     function(variant, arch): is it taken where nobody asks for the family, its axes or the layout? absent: yes
 --   legal     function(variant, arch): true, or nil and the reason. It is also asked about variants of which some axes are
 --             not known yet, and is left where it looks at one of those
 --   geometry  function(variant, arch, k_layout, v_layout): { threads =, shared_bytes =, keys_per_step =, keys_per_tile =,

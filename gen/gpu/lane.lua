@@ -36,6 +36,11 @@ local function weights(variant, v)
     return { sets = sets, set_halves = shape(variant).heads * 32 + (sets > 1 and 8 or 0) }
 end
 
+-- Dot products cost per head; from here on the matrix instructions of mma cost less.
+function lane.usual(variant, arch)
+    return arch.matrix == "none" or variant.gqa <= 4
+end
+
 function lane.legal(variant, arch)
     if arch.warp ~= 32 then
         return nil, "layout tile_lane is for warps of 32 lanes"

@@ -9,12 +9,14 @@ local mma = {
     name = "mma",
     op = "decode",
     template = "templates/gpu/decode_mma.c",
-    shared = { "rows.h", "codes.h", "attention.h", "mma.h", "mma_tile.h", "mma_bytes.h", "mma_rows.h" },
+    shared = { "rows.h", "codes.h", "attention.h", "mma.h", "mma_tile.h", "mma_bytes.h", "mma_rows.h", "mma_rows_k.h",
+        "mma_rows_v.h" },
     layouts = { "tile_mma", "tile_wmma", "tile_mfma", "rows" },
     -- stages: how many tiles of a warp are in shared memory, by bulk copies; 1: none, the next one is read into registers.
     --         Rows: 1 or 2 times 32 of them, what fits
     -- k_path: K.q in halves, or in bytes
     axes = { stages = { 3, 4, 1 }, k_path = { "f16", "i8" } },
+    best = { k_path = 2 },
 }
 
 -- Per matrix instruction: columns of B; registers of a row block of 128 values of O and of as much of q; bytes of shared
@@ -28,7 +30,7 @@ local BYTE_GAINS = 1024 -- of K, as integers
 local WARPS = 4
 local ROW_KEYS = 32
 local Q_IN_REGISTERS = 32 -- of a lane; more is read from shared memory
-local MOST_OUTPUTS = 128
+local MOST_OUTPUTS = 144
 
 local envs = {}
 local function format_of(name, head_dim)
@@ -43,7 +45,9 @@ local function plan_rows(of, variant, arch)
         mma_rows(format_of(variant.v, variant.head_dim), variant.head_dim)
     of.q_registers, of.outputs = 2 * k.k_steps, 4 * v.v_tiles
     of.aux_bytes = k.k_aux + v.v_aux
-    of.scaled_weights = v.spread and variant.v ~= "f16"
+    of.words = math.min(k.words, 8) + math.min(v.words, 8) + 8 -- where rows are copied from, and addresses
+    of.words = of.words + (k.gain_words + v.gain_words > 0 and math.max(k.unit_bytes, v.unit_bytes) + 12 or 0)
+    of.scaled_weights = v.numbers and variant.v ~= "f16"
     local stage = ROW_KEYS * 16 * (k.words + v.words)
     local rest = 4 * variant.gqa * variant.head_dim
     for _, try in ipairs { { 4, 2 }, { 4, 1 }, { 2, 1 }, { 1, 1 } } do
@@ -95,6 +99,11 @@ local function plan(variant, arch)
     return of
 end
 
+-- WMMA stands in the way of other instructions: for few heads dot products, family lane, cost less.
+function mma.usual(variant, arch)
+    return arch.matrix ~= "wmma" or variant.gqa > 4
+end
+
 function mma.legal(variant, arch)
     local rows = variant.layout == "rows"
     if arch.matrix == "none" then
@@ -107,8 +116,8 @@ function mma.legal(variant, arch)
         return nil, "rows are staged by 16-byte copies and multiplied in halves"
     elseif variant.stages > 1 and arch.copy ~= "bulk" then
         return nil, "stages above 1 are filled by bulk copies, which " .. arch.name .. " has not"
-    elseif variant.k_path == "i8" and (arch.copy ~= "bulk" or variant.gqa > 8) then
-        return nil, "K.q in bytes pays where byte products cost least: on sm_90 and later, for up to 8 heads"
+    elseif variant.k_path == "i8" and (variant.stages == 1 or variant.gqa > 8) then
+        return nil, "K.q in bytes pays where byte products cost least, on archs with bulk copies, for up to 8 heads"
     end
     local of = plan(variant, arch)
     if of.groups * of.outputs > MOST_OUTPUTS then
@@ -116,17 +125,18 @@ function mma.legal(variant, arch)
     elseif of.k_path == "i8" and of.q > Q_IN_REGISTERS then
         return nil, ("q of %d heads of head_dim %d does not fit registers as bytes"):format(variant.gqa, variant.head_dim)
     elseif of.shared_bytes > arch.shared_limit then
-        return nil, ("32 rows of K and V of head_dim %d do not fit the shared memory of %s"):format(variant.head_dim, arch.name)
+        return nil, ("what %d heads of head_dim %d share does not fit the shared memory of %s"):format(variant.gqa,
+            variant.head_dim, arch.name)
     end
     return true
 end
 
 -- Blocks per multiprocessor that leave a thread the registers it needs, as compilers have shown.
-local function blocks(of, arch, gains, shared_bytes)
-    local need = (arch.emulates == "cuda" and 72 or 100) + of.groups * of.outputs + (of.q_shared and 0 or of.q) + of.words
-        + (of.groups > 1 and 16 or 0)
+local function blocks(of, variant, arch, gains, shared_bytes)
+    local need = (arch.emulates == "cuda" and 72 or 116) + of.groups * of.outputs + (of.q_shared and 0 or of.q) + of.words
+        + (of.groups > 1 and 24 or 0) + (variant.head_dim > 128 and 12 or 0)
     if of.k_path == "i8" then
-        need = need + (of.split_q and 0 or 8) + (gains and 16 or 0)
+        need = need + (of.split_q and 0 or 8) + (gains and (of.split_q and 16 or 48) or 0)
     end
     local by_registers = math.max(1, math.min(4, arch.registers // (of.warps * arch.warp * need)))
     return math.max(1, math.min(by_registers, (arch.shared_limit + 1024) // (shared_bytes + 1024)))
@@ -143,7 +153,7 @@ function mma.geometry(variant, arch, k_layout)
         shared_bytes = shared_bytes,
         keys_per_step = of.warps * keys,
         keys_per_tile = rows and 1 or keys,
-        blocks_per_sm = blocks(of, arch, (k_layout.subs or 0) > 0, shared_bytes),
+        blocks_per_sm = blocks(of, variant, arch, (k_layout.subs or 0) > 0, shared_bytes),
         loop_keys = keys,
     }
 end

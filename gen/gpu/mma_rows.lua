@@ -5,20 +5,24 @@ local KEYS = 32
 
 return function(f, head_dim)
     local gains = f.bits < 16 and f.subs > 0
-    local m = { spread = f.bits == 16 or f.bits == 8 or f.bits == 4 and not gains }
+    local m = { numbers = f.bits >= 8 }
     m.words = (f.row_bytes + 14 + 15) // 16
     m.unit_bytes = 4 * f.bits
     m.full_units = head_dim // 32
-    m.tail = not m.spread and head_dim % 32 ~= 0
+    m.tail = not m.numbers and head_dim % 32 ~= 0
     m.n_blocks = f.bits < 16 and f.n_blocks or 1
     m.block_units = f.bits < 16 and f.full_units + (f.tail and 1 or 0) or (head_dim + 31) // 32
-    -- k steps of S and row blocks of O
-    if m.spread then
+    -- Upper byte of 2^n: 1.125 2^n times the largest factor is still a half.
+    m.one = gains and 0x48 or 0x38
+    -- k steps of S and row blocks of O, of which the last ones take off what rounding left.
+    if m.numbers then
         local units = (head_dim + 31) // 32
         m.k_parts, m.v_parts, m.k_steps, m.v_tiles = units, units, 2 * units, 2 * units
     else
         m.k_parts, m.v_parts = (m.full_units + 1) // 2, (m.full_units + 3) // 4
-        m.k_steps, m.v_tiles = 4 * m.k_parts + (m.tail and 1 or 0), 8 * m.v_parts + (m.tail and 1 or 0)
+        m.sum_steps, m.left_tiles = (m.k_parts + 1) // 2, m.v_parts
+        m.k_steps = 4 * m.k_parts + (m.tail and 1 or 0) + m.sum_steps
+        m.v_tiles = 8 * m.v_parts + (m.tail and 1 or 0) + m.left_tiles
     end
     -- Bytes of shared memory that a warp prepares for its lanes: scales or gains, then last units.
     local factors = (m.n_blocks + 3) // 4 * 4
@@ -28,10 +32,12 @@ return function(f, head_dim)
     if gains then
         m.k_aux_tail = m.n_blocks * m.gain_words * KEYS * 16
         m.v_aux_tail = m.n_blocks * m.gain_words * 8 * 80
-    elseif m.spread and f.bits < 16 then
+    elseif m.numbers and f.bits < 16 then
         m.k_aux_tail, m.v_aux_tail = KEYS * (factors + 4) * 4, KEYS // 2 * factors * 4
     end
     m.k_aux = m.k_aux_tail + (m.tail and KEYS * 48 or 0)
     m.v_aux = m.v_aux_tail + (m.tail and 16 * 80 or 0)
+    -- What a decoded half stands for, in units of those of templates/gpu/codes.h.
+    m.unit = m.numbers and 1 or 16
     return m
 end

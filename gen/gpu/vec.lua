@@ -9,7 +9,6 @@ local vec = {
     shared = { "rows.h", "codes.h", "attention.h" },
     layouts = { "rows" },
     axes = { kq_lanes = { 8, 32, 16, 4 } },
-    defaults = { kq_lanes = { 8 } },
 }
 
 local REGISTERS = 128 -- of a thread
@@ -33,6 +32,11 @@ local function shape(variant, arch)
         v_quads = power_above((quads + v_lanes - 1) // v_lanes),
         key_warps = math.max(1, 4 // variant.gqa),
     }
+end
+
+-- With more heads than one, tile decodes once for all of them.
+function vec.usual(variant)
+    return variant.gqa == 1
 end
 
 function vec.legal()

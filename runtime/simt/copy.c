@@ -2,6 +2,7 @@
 #include "executor.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 SIMT_UNSEEN static void check_shared(const block *b, const void *p, size_t bytes, size_t multiple, const char *at) {
@@ -23,10 +24,15 @@ static __attribute__((noinline)) void store16(tqg_u32 *to, const tqg_u32 *from) 
 
 SIMT_UNSEEN void tq_simt_copy16(void *shared, const void *global, const char *at) {
     block *b = this_block();
-    copy_queue *queue = &b->running->queue;
+    copy_queue *queue = b->running->queue;
     check_shared(b, shared, 16, 16, at);
     tq_simt_check_global(global, 16, at);
-    queue->copies = simt_grow(queue->copies, queue->n, &queue->room, sizeof *queue->copies);
+    if (queue->n == queue->room) {
+        queue->room = 2 * queue->room + 8;
+        queue->copies = realloc(queue->copies, (size_t)queue->room * sizeof *queue->copies);
+        if (!queue->copies)
+            abort();
+    }
     copy *c = &queue->copies[queue->n++];
     tqg_u32 value[4], ones[4] = {UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX};
     store16(value, global);
@@ -38,11 +44,11 @@ SIMT_UNSEEN void tq_simt_copy16(void *shared, const void *global, const char *at
 }
 
 SIMT_UNSEEN void tq_simt_copy_commit(void) {
-    this_block()->running->queue.group++;
+    this_block()->running->queue->group++;
 }
 
 SIMT_UNSEEN void tq_simt_copy_wait(int n) {
-    copy_queue *queue = &this_block()->running->queue;
+    copy_queue *queue = this_block()->running->queue;
     int pending = 0;
     for (int i = 0; i < queue->n; i++) {
         const copy c = queue->copies[i];
@@ -136,7 +142,8 @@ SIMT_UNSEEN void tq_simt_bulk_copy(void *shared, const void *global, tqg_u32 byt
     tq_simt_check_global(global, 16, at);
     if (bytes % 16)
         tq_simt_fail("%s of %u bytes, not a multiple of 16", at, bytes);
-    b->bulk = simt_grow(b->bulk, b->n_bulk, &b->bulk_room, sizeof *b->bulk);
+    if (b->n_bulk == MOST_BULK_COPIES)
+        tq_simt_fail("%s: %d copies are pending", at, b->n_bulk);
     b->bulk[b->n_bulk++] = (bulk_copy){shared, global, bytes, bar};
     memset(shared, ALL_ONES, bytes);
     TSAN_DO(__tsan_release(bar));

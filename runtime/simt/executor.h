@@ -9,9 +9,28 @@
 
 #include <stdbool.h>
 
-enum { MOST_LANES = 64, ALL_ONES = 0xff };
+enum { MOST_LANES = 64, MOST_BULK_COPIES = 512, ALL_ONES = 0xff };
 
 typedef enum wait { NOT_WAITING, FOR_WARP, FOR_BLOCK, FOR_COPY, EXITED } wait;
+
+/* The copies of one thread that it has not waited for. */
+typedef struct copy {
+    tqg_u32 value[4], *to;
+    unsigned group;
+} copy;
+
+typedef struct copy_queue {
+    copy *copies;
+    int n, room;
+    unsigned group; /* that the next copy belongs to */
+} copy_queue;
+
+typedef struct bulk_copy {
+    unsigned char *to;
+    const unsigned char *from;
+    tqg_u32 bytes;
+    tqg_u64 *bar;
+} bulk_copy;
 
 /* Where a block runs: guard page, red zone, shared memory, red zone, guard page, then for each thread its stack and a guard
  * page. */
@@ -19,6 +38,8 @@ typedef struct memory {
     unsigned char *base, *shared, *stacks;
     size_t bytes, page, stack_bytes, shared_room;
     int threads;
+    copy_queue *queues; /* of each thread */
+    bulk_copy bulk[MOST_BULK_COPIES];
 #ifdef SIMT_TSAN /* threads of blocks that run in the same memory are the same to ThreadSanitizer; its handles */
     unsigned blocks;
     void *fibers[TQ_SIMT_MAX_THREADS];
@@ -33,18 +54,6 @@ enum { MEMORIES = 2 };
 enum { MEMORIES = 1 };
 #endif
 
-/* The copies of one thread that it has not waited for. */
-typedef struct copy {
-    tqg_u32 value[4], *to;
-    unsigned group;
-} copy;
-
-typedef struct copy_queue {
-    copy *copies;
-    int n, room;
-    unsigned group; /* that the next copy belongs to */
-} copy_queue;
-
 /* A GPU thread. It can go on once *gate differs from what it was when the thread began to wait. */
 typedef struct fiber {
     tq_context context;
@@ -55,7 +64,7 @@ typedef struct fiber {
     const char *at;     /* where */
     struct fiber *next; /* lane of the same warp, in a ring */
     struct warp *warp;
-    copy_queue queue;
+    copy_queue *queue;
     tqg_u64 *bar; /* FOR_COPY: waits for the end of this phase of it */
     unsigned bar_parity;
     unsigned char *stack;
@@ -83,13 +92,6 @@ typedef struct warp {
     fiber *first;
 } warp;
 
-typedef struct bulk_copy {
-    unsigned char *to;
-    const unsigned char *from;
-    tqg_u32 bytes;
-    tqg_u64 *bar;
-} bulk_copy;
-
 typedef struct block {
     const tq_simt_grid *grid;
     int x, y, z;
@@ -107,7 +109,7 @@ typedef struct block {
     const char *at;
     int last_arrival[2];
     bulk_copy *bulk;
-    int n_bulk, bulk_room;
+    int n_bulk;
     bool failed;
     char *message;
     size_t message_bytes;
@@ -148,7 +150,5 @@ void simt_part(block *b);
 bool simt_bar_passed(block *b, tqg_u64 *bar, unsigned parity);
 void simt_describe_bar(const tqg_u64 *bar, const block *b, char *text, size_t bytes);
 void simt_multiply_lanes(tq_simt_matrix kind, const deposit *lanes);
-/* `room` for n + 1 elements of `size` bytes. */
-void *simt_grow(void *array, int n, int *room, size_t size);
 
 #endif

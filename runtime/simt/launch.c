@@ -32,21 +32,8 @@ SIMT_UNSEEN static void end_stopped_threads(block *b) {
 static void release(block *b) {
     for (int i = 0; i < MEMORIES; i++)
         simt_give_memory(b->memories[i]);
-    for (int i = 0; b->fibers && i < b->grid->threads; i++)
-        free(b->fibers[i].queue.copies);
     free(b->fibers);
     free(b->warps);
-    free(b->bulk);
-}
-
-SIMT_UNSEEN void *simt_grow(void *array, int n, int *room, size_t size) {
-    if (n < *room)
-        return array;
-    *room = *room ? 2 * *room : 16;
-    array = realloc(array, (size_t)*room * size);
-    if (!array)
-        abort();
-    return array;
 }
 
 /* ---- order ------------------------------------------------------------------------------------------------------ */
@@ -105,8 +92,9 @@ static void begin_threads(block *b) {
         f->thread = i;
         f->lane = i % b->grid->warp;
         f->warp = &b->warps[i / b->grid->warp];
-        f->queue.n = 0;
-        f->queue.group = 0;
+        f->queue = &b->memory->queues[i];
+        f->queue->n = 0;
+        f->queue->group = 0;
         f->stack = simt_stack(b->memory, i, &f->stack_bytes);
         TSAN_DO(f->tsan = b->memory->fibers[i]);
         tq_context_start(&f->context, f->stack, f->stack_bytes, simt_fiber_main);
@@ -123,6 +111,7 @@ static void run_block(block *b, int number) {
     b->arrived = b->n_exited = b->n_bulk = 0;
     b->memory = b->memories[b->counts.blocks % MEMORIES];
     b->shared = b->memory->shared;
+    b->bulk = b->memory->bulk;
     simt_begin_memory(b->memory, (size_t)grid->shared_bytes);
     order_threads(b, number);
     begin_warps(b);

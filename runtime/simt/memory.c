@@ -38,14 +38,19 @@ static int map(memory *m) {
 }
 
 static void discard(memory *m) {
+    if (!m)
+        return;
 #ifdef SIMT_TSAN
-    for (int i = 0; m && i < m->threads; i++)
+    for (int i = 0; i < m->threads; i++)
         __tsan_destroy_fiber(m->fibers[i]);
 #endif
-    if (m && m->base) {
+    if (m->base) {
         ASAN_DO(__asan_unpoison_memory_region(m->base, m->bytes));
         munmap(m->base, m->bytes);
     }
+    for (int i = 0; m->queues && i < m->threads; i++)
+        free(m->queues[i].copies);
+    free(m->queues);
     free(m);
 }
 
@@ -72,7 +77,8 @@ memory *simt_take_memory(int threads, size_t shared_bytes) {
     for (int i = 0; i < threads; i++)
         m->fibers[i] = __tsan_create_fiber(0);
 #endif
-    if (map(m)) {
+    m->queues = calloc((size_t)threads, sizeof *m->queues);
+    if (!m->queues || map(m)) {
         discard(m);
         return NULL;
     }

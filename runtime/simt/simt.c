@@ -325,6 +325,14 @@ SIMT_UNSEEN tqg_u64 tq_simt_ballot(int p, const char *at) {
     return *votes;
 }
 
+SIMT_UNSEEN int tq_simt_elect(const char *at) {
+    block *b = this_block();
+    const fiber *f = b->running;
+    if (simt_meet(b, at))
+        simt_part(b);
+    return f == f->warp->first;
+}
+
 SIMT_UNSEEN tqg_u32 tq_simt_transpose8(tqg_u32 halves, const char *at) {
     block *b = this_block();
     fiber *f = b->running;

@@ -291,7 +291,8 @@ TQG_FN tqa_result tqa_result_at(float *shared, int gqa) {
 }
 
 /* A step of the online softmax over n <= TQA_MERGE items of which t->scores holds the scores, and t->sums what each adds
- * to the denominator: turns scores into weights relative to the new maximum, and leaves in keep what remains of acc. */
+ * to the denominator: turns scores into weights relative to the new maximum, 0 behind the n-th, and leaves in keep what
+ * remains of acc. */
 TQG_FN void tqa_merge_step(const tqa_result *t, int gqa, int n, int threads) {
     enum { PER_LANE = TQA_MERGE / TQG_WARP };
     for (int g = tqg_warp(); g < gqa; g += threads / TQG_WARP) {
@@ -307,10 +308,9 @@ TQG_FN void tqa_merge_step(const tqa_result *t, int gqa, int n, int threads) {
         for (int i = 0; i < PER_LANE; i++) {
             const int item = i * TQG_WARP + tqg_lane();
             const float weight = tqg_exp2(score[i] - max);
-            if (item < n) {
-                t->scores[g * TQA_MERGE + item] = weight;
+            t->scores[g * TQA_MERGE + item] = weight;
+            if (item < n)
                 sum = tqg_fma(weight, t->sums[g * TQA_MERGE + item], sum);
-            }
         }
         sum = tqa_warp_sum(sum);
         tqg_warp_sync();
@@ -321,6 +321,10 @@ TQG_FN void tqa_merge_step(const tqa_result *t, int gqa, int n, int threads) {
         }
     }
     tqg_block_sync();
+}
+
+TQG_FN int tqa_at_most(int x, int most) {
+    return x < most ? x : most;
 }
 
 /* From n parts of a block or grid: part i has acc at acc + i*stride, max and sum [gqa] at max + i*max_stride and
@@ -342,13 +346,37 @@ TQG_FN void tqa_merge_parts(const tqa_result *t, int gqa, int n, int threads, co
         }
         tqg_block_sync();
         tqa_merge_step(t, gqa, now, threads);
-        for (int i = tqg_thread(); i < gqa * TQA_HEAD_DIM; i += threads) {
-            const int g = i / TQA_HEAD_DIM;
-            const float *from = acc + first * stride + i;
-            float x = t->acc[i] * t->keep[g];
-            for (int part = 0; part < now; part++)
-                x = tqg_fma(t->scores[g * TQA_MERGE + part], from[part * stride], x);
-            t->acc[i] = x;
+        /* many loads at a time: this block is alone now, and waits for each round of them */
+        enum { VALUES = 4, PARTS = 8 };
+        for (int i = tqg_thread(); i < gqa * TQA_HEAD_DIM; i += VALUES * threads) {
+            float x[VALUES];
+            TQG_UNROLL
+            for (int e = 0; e < VALUES; e++)
+                x[e] = 0.0f;
+            for (int part = 0; part < now; part += PARTS) {
+                float values[PARTS][VALUES];
+                TQG_UNROLL
+                for (int j = 0; j < PARTS; j++) {
+                    const float *from = acc + (first + (part + j < now ? part + j : part)) * stride;
+                    TQG_UNROLL
+                    for (int e = 0; e < VALUES; e++)
+                        values[j][e] = from[tqa_at_most(i + e * threads, gqa * TQA_HEAD_DIM - 1)];
+                }
+                TQG_UNROLL
+                for (int j = 0; j < PARTS; j++) {
+                    TQG_UNROLL
+                    for (int e = 0; e < VALUES; e++) {
+                        const int g = tqa_at_most(i + e * threads, gqa * TQA_HEAD_DIM - 1) / TQA_HEAD_DIM;
+                        x[e] = tqg_fma(t->scores[g * TQA_MERGE + part + j], values[j][e], x[e]);
+                    }
+                }
+            }
+            TQG_UNROLL
+            for (int e = 0; e < VALUES; e++) {
+                const int at = i + e * threads;
+                if (at < gqa * TQA_HEAD_DIM)
+                    t->acc[at] = tqg_fma(t->acc[at], t->keep[at / TQA_HEAD_DIM], x[e]);
+            }
         }
         tqg_block_sync();
     }

@@ -6,10 +6,14 @@
 % -- What multiplies weights before they meet V: scales or gains, or nothing.
 % local weights_times = not rows and (v_gains and "gains" or "scales") or mma.scaled_weights and "scales" or "nothing"
 % assert(rows or head_dim % 128 == 0 and k.rotated and v.rotated, "tiles hold chunks of 128 values")
+% local k_unit = rows and ("K_UNIT * %d"):format(mma_rows(k, head_dim).unit) or "K_UNIT"
+% local v_unit = rows and ("(V_UNIT * %d)"):format(mma_rows(v, head_dim).unit) or "V_UNIT"
 % local function each_chunk(indent)
 %     return "TQG_UNROLL\n" .. indent .. "for (int c = 0; c < CHUNKS; c++)"
 % end
-/* ${rows and "Rows." or "Tiles of both sides"}${mma.ahead and ", each read into registers while the other is worked on." or ring and "." or ""} */
+% local staging = rows and "rows of both sides, through shared memory" or ring and "tiles of both sides, by bulk copies"
+%     or mma.ahead and "tiles of both sides, each read into registers while the other is worked on" or "tiles of both sides"
+/* K is ${k.format}, V ${v.format}: ${staging}. See mma.h. */
 TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_per_sm}) {
     enum {
         GQA = ${gqa},
@@ -58,19 +62,29 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % end
 % if rows then
     unsigned char *const stages = TQG_SHARED + Q_BYTES + WARPS * AUX_BYTES + warp * (${mma.stages} * STAGE_BYTES);
-    const int k_regular = tqm_is_regular(&k_cache), v_regular = tqm_is_regular(&v_cache);
+    /* Tiles whose rows lie one stride apart; contiguous caches are walked by addition. */
+    const int paged = k_cache.pages || v_cache.pages, easy = tqm_is_easy(&k_cache) && tqm_is_easy(&v_cache);
+    const tqg_u8 *k_from = k_cache.first + (tqg_u64)(tqg_u32)(tile * TQM_KEYS) * k_cache.unit_stride;
+    const tqg_u8 *v_from = v_cache.first + (tqg_u64)(tqg_u32)(tile * TQM_KEYS) * v_cache.unit_stride;
+    tqg_u32 k_words_at[K_ROW_WORDS], v_words_at[V_ROW_WORDS];
+%     for _, side in ipairs { { "k", "K" }, { "v", "V" } } do
+    TQG_UNROLL
+    for (int i = 0; i < ${side[2]}_ROW_WORDS; i++)
+        ${side[1]}_words_at[i] = tqg_keep(${side[1]}_word_at(&${side[1]}_cache, i));
+%     end
 %     if mma.stages > 1 then
     int stage = 0; /* offset of the one to read next */
     if (tile < end) {
-        k_row_fetch(&k_cache, &range, k_regular, tile, stages);
-        v_row_fetch(&v_cache, &range, v_regular, tile, stages + TQM_KEYS * K_PITCH);
+        k_row_gather(&k_cache, &range, tile, stages);
+        v_row_gather(&v_cache, &range, tile, stages + TQM_KEYS * K_PITCH);
     }
     tqg_copy_commit();
 %     end
 % elseif ring then
     tqm_ring stages;
-    tqm_ring_init(&stages, TQG_SHARED + Q_BYTES + WARPS * AUX_BYTES + warp * STAGES * (STAGE_BYTES + TQM_BAR_BYTES), STAGES,
-                  STAGE_BYTES);
+    unsigned char *const first_stage =
+        TQG_SHARED + Q_BYTES + WARPS * AUX_BYTES + warp * STAGES * (STAGE_BYTES + TQM_BAR_BYTES);
+    tqm_ring_init(&stages, first_stage, STAGES, STAGE_BYTES);
     const int paged = k_cache.pages || v_cache.pages;
     int next = tile; /* to be copied, from here if not paged */
     const unsigned char *k_from = k_cache.first + (tqg_u64)(tqg_u32)tile * k_cache.unit_stride;
@@ -118,17 +132,18 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
                         PARTS == 2 ? i / Q_REGISTERS : tqm_b_column() & 1, i % K_BYTE_Q);
 % else
     /* q in halves, multiplied by q_unit, which is 1 unless they need another. */
-    const float largest = tqa_largest(q_floats, GQA * TQA_HEAD_DIM) * K_UNIT;
+    const float largest = tqa_largest(q_floats, GQA * TQA_HEAD_DIM) * (${k_unit});
     const float q_unit = largest >= 0x1p-3f && largest < 0x1p14f ? 1.0f : tqa_normalise(largest, 0x1p6f);
-%     local value = rows and "k_row_value" or "tqm_tile_value"
+%     local function register(group, i)
+%         return ("%s(EACH, GQA, q_floats, %s * q_unit, %s, %s)"):format(rows and "k_row_q" or "tqm_tile_q", k_unit, group, i)
+%     end
 %     if mma.q_shared then
     tqg_u4 *const q = (tqg_u4 *)(TQG_SHARED + GQA * TQA_HEAD_DIM * 4);
     for (int i = 4 * warp; i < GROUPS * Q_REGISTERS; i += 4 * WARPS) {
         tqg_u32 x[4];
         TQG_UNROLL
         for (int j = 0; j < 4; j++)
-            x[j] = tqm_q_pair(EACH, GQA, q_floats, K_UNIT * q_unit, (i + j) / Q_REGISTERS,
-                              ${value}((i + j) % Q_REGISTERS, 0), ${value}((i + j) % Q_REGISTERS, 1));
+            x[j] = ${register("(i + j) / Q_REGISTERS", "(i + j) % Q_REGISTERS")};
         q[i / 4 * TQG_WARP + tqg_lane()] = tqm_u4(x);
     }
     tqg_block_sync();
@@ -136,17 +151,26 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     tqg_u32 q[GROUPS * Q_REGISTERS];
     TQG_UNROLL
     for (int i = 0; i < GROUPS * Q_REGISTERS; i++)
-        q[i] = tqm_q_pair(EACH, GQA, q_floats, K_UNIT * q_unit, i / Q_REGISTERS, ${value}(i % Q_REGISTERS, 0),
-                          ${value}(i % Q_REGISTERS, 1));
+%         if rows and k.bits < 8 then
+        q[i] = i % Q_REGISTERS < K_SUMS_AT ? ${register("i / Q_REGISTERS", "i % Q_REGISTERS")} : 0;
+    TQG_UNROLL
+    for (int i = 0; i < GROUPS * K_PARTS; i++) {
+        tqg_u32 *const of_group = q + i / K_PARTS * Q_REGISTERS;
+        of_group[K_SUMS_AT + i % K_PARTS] = k_row_sum(of_group + 8 * (i % K_PARTS));
+    }
+%         else
+        q[i] = ${register("i / Q_REGISTERS", "i % Q_REGISTERS")};
+%         end
 %     end
 % end
 % -- How operand functions are told where q is: a flag, registers, shared memory.
 % local q_in_shared = mma.q_shared and "1" or "0"
-% local function q_at(offset) return mma.q_shared and "0, q" .. offset(4) or "q" .. offset(1) .. ", 0" end
+% local function q_at(offset) return mma.q_shared and "0, q" .. offset or "q" .. offset .. ", 0" end
 
-    /* Tiles from `plain` on, n_plain of them, have nothing but visible keys and scores without options. */
-    const int plain = (range.begin + TQM_KEYS - 1) / TQM_KEYS;
-    const int n_plain = tqa_has_options(&p)${bytes and "" or " || q_unit != 1.0f"} ? 0 : range.n_kv / TQM_KEYS - plain;
+    /* Tiles from `plain` on, n_whole of them, have visible keys only, and n_plain of them scores without options. */
+    const int plain = (range.begin + TQM_KEYS - 1) / TQM_KEYS, whole = range.n_kv / TQM_KEYS - plain;
+    const int n_whole = whole > 0 ? whole : 0;
+    const int n_plain = tqa_has_options(&p)${bytes and "" or " || q_unit != 1.0f"} ? 0 : n_whole;
 
     float max[GROUPS * SLOTS], sum[GROUPS * SLOTS], o[GROUPS * OUTPUTS];
     TQG_UNROLL
@@ -157,7 +181,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     TQG_UNROLL
     for (int i = 0; i < GROUPS * OUTPUTS; i++)
         o[i] = 0.0f;
-    /* Scales that multiply weights stay below 2^scale_bits, weights below 2^(WEIGHT_BITS - scale_bits): products are halves. */
+    /* Scales that multiply weights stay below 2^scale_bits, weights below 2^(WEIGHT_BITS - scale_bits), so that their
+     * products are halves. */
     int scale_bits = WEIGHT_BITS - 13;
 
 % if bytes then
@@ -165,14 +190,14 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     k_byte_table(k_bytes);
 % else
     tqg_u32 k_bytes[4]; /* the table of centroids, in registers */
-    ${k.bits < 8 and "k_table" or "tqm_no_table"}(k_bytes);
+    ${k.bits < 8 and (rows and "k_row_table" or "k_table") or "tqm_no_table"}(k_bytes);
     tqm_keep(k_bytes);
 % end
 % if k.format == v.format and not bytes then
     const tqg_u32 *const v_bytes = k_bytes;
 % else
     tqg_u32 v_bytes[4];
-    ${v.bits < 8 and "v_table" or "tqm_no_table"}(v_bytes);
+    ${v.bits < 8 and (rows and "v_row_table" or "v_table") or "tqm_no_table"}(v_bytes);
     tqm_keep(v_bytes);
 % end
 
@@ -184,24 +209,41 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         /* ---- rows to shared memory ---- */
 %     if mma.stages > 1 then
         const unsigned char *const k_rows = stages + stage, *const v_rows = k_rows + TQM_KEYS * K_PITCH;
+        const int to_copy = tile + WARPS;
         stage = STAGE_BYTES - stage;
-        if (tile + WARPS < end) {
-            k_row_fetch(&k_cache, &range, k_regular, tile + WARPS, stages + stage);
-            v_row_fetch(&v_cache, &range, v_regular, tile + WARPS, stages + stage + TQM_KEYS * K_PITCH);
-        }
-        tqg_copy_commit();
-        tqg_copy_wait(1);
+        unsigned char *const k_to = stages + stage, *const v_to = k_to + TQM_KEYS * K_PITCH;
+        k_from += WARPS * TQM_KEYS * (tqg_u64)k_cache.unit_stride;
+        v_from += WARPS * TQM_KEYS * (tqg_u64)v_cache.unit_stride;
+        if (to_copy < end) {
 %     else
         const unsigned char *const k_rows = stages, *const v_rows = k_rows + TQM_KEYS * K_PITCH;
-        k_row_fetch(&k_cache, &range, k_regular, tile, stages);
-        v_row_fetch(&v_cache, &range, v_regular, tile, stages + TQM_KEYS * K_PITCH);
+        const int to_copy = tile;
+        unsigned char *const k_to = stages, *const v_to = k_to + TQM_KEYS * K_PITCH;
+        {
+%     end
+            if (easy && (tqg_u32)(to_copy - plain) < (tqg_u32)n_whole) {
+                if (paged) {
+                    k_from = tqa_unit(&k_cache, to_copy * TQM_KEYS);
+                    v_from = tqa_unit(&v_cache, to_copy * TQM_KEYS);
+                }
+                k_row_copy(&k_cache, k_words_at, k_from, k_to);
+                v_row_copy(&v_cache, v_words_at, v_from, v_to);
+            } else {
+                k_row_gather(&k_cache, &range, to_copy, k_to);
+                v_row_gather(&v_cache, &range, to_copy, v_to);
+            }
+        }
         tqg_copy_commit();
-        tqg_copy_wait(0);
+        tqg_copy_wait(${mma.stages - 1});
+%     if mma.stages == 1 then
+        k_from += WARPS * TQM_KEYS * (tqg_u64)k_cache.unit_stride;
+        v_from += WARPS * TQM_KEYS * (tqg_u64)v_cache.unit_stride;
 %     end
         tqg_warp_sync();
 %     if mma.aux_bytes > 0 then
+%         local keep = weights_times == "scales" and "const tqg_u32 scale = " or ""
         k_row_prepare(k_rows + tqm_row_at(K_PITCH, &k_cache, tqg_lane()), aux);
-        ${weights_times == "scales" and "const tqg_u32 scale = " or ""}v_row_prepare(v_rows + tqm_row_at(V_PITCH, &v_cache, tqg_lane()), aux + K_AUX_BYTES);
+        ${keep}v_row_prepare(v_rows + tqm_row_at(V_PITCH, &v_cache, tqg_lane()), aux + K_AUX_BYTES);
         tqg_warp_sync();
 %     end
 % else
@@ -221,26 +263,25 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         next += WARPS;
         k_from += WARPS * (tqg_u64)k_cache.unit_stride;
         v_from += WARPS * (tqg_u64)v_cache.unit_stride;
-        const unsigned char *const k_tile = tqm_ring_wait(&stages, STAGES, STAGE_BYTES), *const v_tile = k_tile + K_TILE_BYTES;
+        const unsigned char *const k_tile = tqm_ring_wait(&stages, STAGES, STAGE_BYTES);
+        const unsigned char *const v_tile = k_tile + K_TILE_BYTES;
 %     elseif not mma.ahead then
         const unsigned char *const k_tile = tqa_unit(&k_cache, tile), *const v_tile = tqa_unit(&v_cache, tile);
 %     end
-%     if not mma.ahead then
-        ${each_chunk("        ")} {
-            k_load_scales(IN_SHARED, k_tile + c * K_SUBTILE_BYTES, k + c);
-            v_load_scales(IN_SHARED, v_tile + c * V_SUBTILE_BYTES, v + c);
-        }
-%     end
-        if (special) { /* what lies behind invisible keys may be no numbers */
-            ${each_chunk("            ")}
-                v_clear_scales(&range, tile * TQM_KEYS, v + c);
-        }
 %     if k_gains or v_gains then
         ${each_chunk("        ")} {
+%         for _, side in ipairs { { "k", "K", k_gains }, { "v", "V", v_gains } } do
+%             if side[3] and not mma.ahead then
+            ${side[1]}_load_scales(IN_SHARED, ${side[1]}_tile + c * ${side[2]}_SUBTILE_BYTES, ${side[1]} + c);
+%             end
+%         end
 %         if k_gains then
-            ${bytes and "k_byte_gains(k[c].gains" or "k_tile_gains(k[c].gains, k[c].pair"}, (tqg_u4 *)(aux + c * K_GAIN_BYTES));
+%             local decode = bytes and "k_byte_gains(k[c].gains" or "k_tile_gains(k[c].gains, k[c].pair"
+            ${decode}, (tqg_u4 *)(aux + c * K_GAIN_BYTES));
 %         end
 %         if v_gains then
+            if (special) /* what lies behind invisible keys may be no numbers */
+                v_clear_scales(&range, tile * TQM_KEYS, v + c);
             v_tile_gains(v[c].gains, v[c].pair, aux + CHUNKS * K_GAIN_BYTES + c * TQM_V_GAIN_BYTES);
 %         end
         }
@@ -254,12 +295,15 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         for (int i = 0; i < GROUPS * TQM_SCORES; i++)
             s[i] = 0.0f;
 % if rows then
-        k_row_scores(GROUPS, ${q_in_shared}, k_bytes, k_rows + tqm_row_at(K_PITCH, &k_cache, tqg_lane() >> 2), ${mma.aux_bytes > 0 and "aux" or "0"},
-                     ${q_at(function() return "" end)}, Q_REGISTERS, s);
+        k_row_scores(GROUPS, ${q_in_shared}, k_bytes, k_rows + tqm_row_at(K_PITCH, &k_cache, tqg_lane() >> 2),
+                     ${mma.aux_bytes > 0 and "aux" or "0"}, ${q_at("")}, Q_REGISTERS, s);
 % else
         ${each_chunk("        ")} {
 %     if not mma.ahead then
             k_load_words(IN_SHARED, k_tile + c * K_SUBTILE_BYTES, k + c);
+%         if not k_gains then
+            k_load_scales(IN_SHARED, k_tile + c * K_SUBTILE_BYTES, k + c);
+%         end
 %     end
 %     if chunk_scales then
             float part[GROUPS * TQM_SCORES];
@@ -273,8 +317,9 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 %     if bytes then
             k_byte_scores(PARTS, k_bytes, k[c].words, ${gains_at}, q + c * K_BYTE_Q, Q_REGISTERS, part);
 %     else
-%         local function offset(n) return n == 4 and " + c * (TQM_STEPS * TQG_MMA_B / 4 * TQG_WARP)" or " + c * (TQM_STEPS * TQG_MMA_B)" end
-            k_tile_scores(GROUPS, ${q_in_shared}, k_bytes, k[c].words, ${gains_at}, ${q_at(offset)}, Q_REGISTERS, part);
+%         local q_of_chunk = q_at(" + c * (TQM_STEPS * TQG_MMA_B" .. (mma.q_shared and " / 4 * TQG_WARP)" or ")"))
+            k_tile_scores(GROUPS, ${q_in_shared}, k_bytes, k[c].words, ${gains_at}, ${q_of_chunk},
+                          Q_REGISTERS, part);
 %     end
 %     if chunk_scales then
             TQG_UNROLL
@@ -292,7 +337,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         float scale[TQM_SCORES];
         TQG_UNROLL
         for (int i = 0; i < TQM_SCORES; i++)
-            scale[i] = ${not chunk_scales and "k_scale_of(k, i)" or ""}${not chunk_scales and bytes and " * " or ""}${bytes and "byte_unit[tqm_c_slot(i) / EACH]" or ""};
+            scale[i] = ${chunk_scales and "" or bytes and "k_scale_of(k, i) * " or "k_scale_of(k, i)"}${bytes and "byte_unit[tqm_c_slot(i) / EACH]" or ""};
 % end
         if (special) {
             const tqg_decode_params *const options = tqg_again(p);
@@ -311,6 +356,16 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % end
         }
 
+% if not rows and not v_gains then
+        ${each_chunk("        ")} {
+%     if not mma.ahead then
+            v_load_scales(IN_SHARED, v_tile + c * V_SUBTILE_BYTES, v + c);
+%     end
+            if (special) /* what lies behind invisible keys may be no numbers */
+                v_clear_scales(&range, tile * TQM_KEYS, v + c);
+        }
+
+% end
         /* ---- weights, relative to a maximum that is raised only where a half could overflow ---- */
 % local scale_at = scaled_later and "scale" or "0"
         float now[GROUPS * SLOTS];
@@ -351,23 +406,23 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
             sum[i] = now[i];
 
 % if mma.ahead then
-        /* The next tile replaces this one in its registers, K and V by turns, so that each is on its way while the other is
-         * worked on. */
+        /* The next tile replaces this one in its registers, K and V by turns. */
         if (tile + WARPS < end)
             k_load(tqa_unit(&k_cache, tile + WARPS), k);
 % end
         /* ---- O^T += V^T P^T ---- */
 % if rows then
         v_row_outputs(GROUPS, v_bytes, v_rows + tqm_row_at(V_PITCH, &v_cache, 2 * tqm_k_lane()),
-                      v_rows + tqm_row_at(V_PITCH, &v_cache, 2 * tqm_k_lane() + 1), ${mma.aux_bytes > 0 and "aux + K_AUX_BYTES" or "0"}, weights, o, OUTPUTS);
+                      v_rows + tqm_row_at(V_PITCH, &v_cache, 2 * tqm_k_lane() + 1),
+                      ${mma.aux_bytes > 0 and "aux + K_AUX_BYTES" or "0"}, weights, o, OUTPUTS);
 % else
         ${each_chunk("        ")} {
 %     if not mma.ahead then
             v_load_words(IN_SHARED, v_tile + c * V_SUBTILE_BYTES, v + c);
 %     end
 %     if v_gains then
-            v_tile_outputs(GROUPS, v_bytes, v[c].words, aux + CHUNKS * K_GAIN_BYTES + c * TQM_V_GAIN_BYTES, weights, o + c * TQM_OUTPUTS,
-                           OUTPUTS);
+            v_tile_outputs(GROUPS, v_bytes, v[c].words, aux + CHUNKS * K_GAIN_BYTES + c * TQM_V_GAIN_BYTES, weights,
+                           o + c * TQM_OUTPUTS, OUTPUTS);
 %     else
             tqg_u32 scaled[GROUPS * TQM_WEIGHTS];
             TQG_UNROLL
@@ -385,6 +440,11 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     }
 
     /* ---- the warps' results become one ---- */
+% if rows then
+    TQG_UNROLL
+    for (int n = 0; n < GROUPS; n++)
+        v_row_finish(o + n * OUTPUTS);
+% end
     const tqa_result result = tqa_result_at((float *)TQG_SHARED, GQA);
     float *const of_warps = result.keep + GQA; /* [GQA][WARPS] maxima, then sums */
     tqg_block_sync();
@@ -392,7 +452,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     tqg_block_sync();
     TQG_UNROLL
     for (int slot = 0; slot < GROUPS * SLOTS; slot++) {
-        const float keep = tqm_join(EACH, GQA, WARPS, warp, slot, max[slot], of_warps, &result) * V_UNIT;
+        const float keep = tqm_join(EACH, GQA, WARPS, warp, slot, max[slot], of_warps, &result) * ${v_unit};
         TQG_UNROLL
         for (int i = slot % SLOTS; i < OUTPUTS; i += TQM_COLUMNS)
             o[slot / SLOTS * OUTPUTS + i] *= keep;

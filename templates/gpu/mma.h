@@ -91,6 +91,10 @@ TQG_FN tqg_u32 tqm_q_pair(const int each, const int gqa, const float *q, float u
     return tqg_h2(x[0], x[1]);
 }
 
+TQG_FN tqg_u32 tqm_tile_q(const int each, const int gqa, const float *q, float unit, int group, int i) {
+    return tqm_q_pair(each, gqa, q, unit, group, tqm_tile_value(i, 0), tqm_tile_value(i, 1));
+}
+
 /* The first of the two keys of a tile that register i % TQG_MMA_B of B holds in k step i / TQG_MMA_B of O. */
 TQG_FN int tqm_b_key(int i) {
     const int step = i / TQG_MMA_B, r = i % TQG_MMA_B;
@@ -248,6 +252,10 @@ TQG_FN tqg_u32 tqm_read4(const int shared, const unsigned char *at) {
  * pages. */
 TQG_FN int tqm_is_regular(const tqa_cache *cache) {
     return !cache->pages || (cache->page_stride % 16 == 0 && cache->page_mask >= 7);
+}
+/* Are the rows of a tile one stride apart, too? */
+TQG_FN int tqm_is_easy(const tqa_cache *cache) {
+    return !cache->pages || (cache->page_stride % 16 == 0 && cache->page_mask >= TQM_KEYS - 1);
 }
 TQG_FN int tqm_row_at(const int pitch, const tqa_cache *cache, int row) {
     return row * pitch + (int)(((tqg_u32)(tqg_u64)cache->first + (tqg_u32)row * cache->unit_stride) & 15);

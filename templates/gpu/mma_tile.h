@@ -29,7 +29,7 @@ enum {
 /* What a lane holds of a chunk. scales: K: of the keys that are its rows of S; V: of the keys that are its k of O. pair: of
  * two neighbouring keys; one of them, or on mma both, are those of the gain word that the lane decodes. */
 typedef struct ${p}_part {
-    tqg_u32 words[${P}_TILE_WORDS]${scales and (", scales[%s_SCALE_WORDS]"):format(P) or ""}${gains and ", gains" or ""}${pair and ", pair" or ""};
+    tqg_u32 words[${P}_TILE_WORDS]${scales and ", scales[" .. P .. "_SCALE_WORDS]" or ""}${gains and ", gains" or ""}${pair and ", pair" or ""};
 } ${p}_part;
 
 TQG_FN void ${p}_load_words(const int shared, const unsigned char *subtile, ${p}_part *x) {
@@ -48,7 +48,8 @@ TQG_FN void ${p}_load_scales(const int shared, const unsigned char *subtile, ${p
 %         if scales and p == "k" then
     TQG_UNROLL
     for (int i = 0; i < ${P}_SCALE_WORDS; i++)
-        x->scales[i] = tqm_read4(shared, scales + (TQM_COLUMNS == 2 ? 4 * (8 * i + (tqg_lane() >> 2)) : 2 * tqm_s_key(2 * i)));
+        x->scales[i] =
+            tqm_read4(shared, scales + (TQM_COLUMNS == 2 ? 4 * (8 * i + (tqg_lane() >> 2)) : 2 * tqm_s_key(2 * i)));
 %         elseif scales then
     TQG_UNROLL
     for (int i = 0; i < ${P}_SCALE_WORDS; i++)
@@ -184,8 +185,8 @@ TQG_FN void k_tile_scores(const int groups, const int in_shared, const tqg_u32 *
             if (in_shared && step * TQG_MMA_B % 4 == 0) {
                 TQG_UNROLL
                 for (int n = 0; n < groups; n++)
-                    tqm_read16(1, (const unsigned char *)(q_shared + (n * q_stride + step * TQG_MMA_B) / 4 * TQG_WARP + tqg_lane()),
-                               b[n]);
+                    tqm_read16(1, (const unsigned char *)(q_shared + (n * q_stride + step * TQG_MMA_B) / 4 * TQG_WARP +
+                                                          tqg_lane()), b[n]);
             }
             TQG_UNROLL
             for (int i = 0; i < LIKE; i++) {
@@ -254,8 +255,8 @@ TQG_FN void v_tile_multiply(const int groups, const int o_stride, int tile, int 
 }
 
 /* gains: what v_tile_gains left in shared memory. */
-TQG_FN void v_tile_outputs(const int groups, const tqg_u32 *table, const tqg_u32 *w, const unsigned char *gains, const tqg_u32 *weights, float *o,
-                           const int o_stride) {
+TQG_FN void v_tile_outputs(const int groups, const tqg_u32 *table, const tqg_u32 *w, const unsigned char *gains,
+                           const tqg_u32 *weights, float *o, const int o_stride) {
 %     if not gains then
     (void)gains;
     const tqg_u32 *gain = 0;

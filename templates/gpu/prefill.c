@@ -1,56 +1,51 @@
 % if once("prefill") then
 
 /* ---- prefill: decoded rows in shared memory ----------------------------------------------------------------------
- * Halves lie in the order in which a unit decodes to them (position i of a unit is value P_value(i) of it), so that a lane
- * finds the two k steps of A that belong to one unit, or to the keys of a step, by as many loads of 16 bytes as it has rows.
- *   K    [key][position]: what a lane needs of a unit's 64 bytes is a word of 16 bytes on mma and mfma, two on wmma
- *   V^T  [position][key]: the same with the 32 keys of a step */
+ * Halves lie as registers of A take them: by 16 bytes per lane, the lanes one after the other. A unit decodes to pairs of
+ * halves, of which pair i holds positions 2i and 2i + 1; the value at position i of a unit is P_value(i) of it.
+ *   K    [unit][row block of 16 keys][k step][lane]
+ *   V^T  [row block of 16 positions][k step of 16 keys][lane]
+ * On mfma, where a lane has 8 bytes per k step, 16 bytes of it are two steps. */
 enum {
     TQP_KEYS = ${prefill.keys}, /* of a step */
     TQP_BLOCKS = TQP_KEYS / 16, /* row blocks of S, k steps of O */
     TQP_SCORES = TQP_BLOCKS * TQG_MMA_C,
     TQP_WEIGHTS = TQP_BLOCKS * TQG_MMA_B,
+    TQP_LANES = 16 * TQG_WARP, /* bytes */
     TQP_K_UNITS = ${prefill.k_units}, /* of 32 positions; those behind a tail are 0 */
-    TQP_K_PITCH = ${prefill.k_pitch}, /* bytes from key to key */
-    TQP_K_BYTES = TQP_KEYS * TQP_K_PITCH,
+    TQP_K_BLOCK = 1024, /* bytes of a unit of 16 keys */
+    TQP_K_BYTES = TQP_K_UNITS * TQP_BLOCKS * TQP_K_BLOCK,
     TQP_V_BLOCKS = ${prefill.v_blocks}, /* of 16 positions */
-    TQP_V_PITCH = ${prefill.v_pitch}, /* bytes from position to position, */
-    TQP_V_BLOCK_PITCH = ${prefill.v_block_pitch}, /* from block to block */
-    TQP_V_BYTES = TQP_V_BLOCKS * TQP_V_BLOCK_PITCH,
+    /* Padded, so that threads which store different keys meet different banks: behind the lanes of a load on mma, else behind
+     * 16 lanes. */
+    TQP_V_LOAD = ${prefill.v_load},
+    TQP_V_BLOCK = ${prefill.v_block_bytes},
+    TQP_V_BYTES = TQP_V_BLOCKS * TQP_V_BLOCK,
 };
 
-/* Half (k & 1) of word tqp_word(k / 2) of 64 bytes is k, of two k steps. */
-TQG_FN int tqp_word(int pair) {
-#if defined(TQG_MATRIX_MMA)
-    return 4 * (pair & 3) + (pair >> 2);
-#elif defined(TQG_MATRIX_MFMA)
-    return 4 * (pair >> 1 & 3) + 2 * (pair >> 3) + (pair & 1);
+/* The first of the two positions of a unit that register r of A and of B holds in k step `step` of it. */
+TQG_FN int tqp_position(int step, int r) {
+    const int lane_run = 2 * TQG_MMA_B;
+#ifdef TQG_MATRIX_MFMA
+    return 2 * lane_run * tqm_k_lane() + lane_run * step + 2 * r;
 #else
-    return pair;
+    return 16 * step + lane_run * tqm_k_lane() + 2 * r;
 #endif
-}
-/* The k that half 0 of B's register r in k step `step` multiplies, of the 32 of two steps as they lie in memory. */
-TQG_FN int tqp_b_position(int step, int r) {
-    return TQG_MMA_B == 4 ? 16 * step + 8 * tqm_k_lane() + 2 * r : 8 * tqm_k_lane() + 4 * step + 2 * r;
 }
 
-/* A lane's part of 16 rows of 64 bytes; sixteenth: which 16 bytes of a row it reads first. */
-TQG_FN int tqp_row(void) {
-    return TQM_COLUMNS == 2 ? tqg_lane() >> 2 : tqg_lane() & 15;
+/* On mma, the 16 bytes of a lane of K lie elsewhere among those of its group of four: threads that store the same ones of
+ * different keys meet different banks. */
+TQG_FN int tqp_k_lane(int lane) {
+    return TQM_COLUMNS == 2 ? 16 * (lane ^ (lane >> 3 & 3)) : 16 * lane;
 }
-TQG_FN void tqp_load_a(const tqg_u8 *at, const int pitch, tqg_u32 *a) {
-#if defined(TQG_MATRIX_MMA)
-    const tqg_u4 x = *(const tqg_u4 *)at, y = *(const tqg_u4 *)(at + 8 * pitch);
-    a[0] = x.x, a[1] = y.x, a[2] = x.y, a[3] = y.y;
-    a[4] = x.z, a[5] = y.z, a[6] = x.w, a[7] = y.w;
-#elif defined(TQG_MATRIX_MFMA)
-    (void)pitch;
-    tqm_read16(1, at, a);
-#else
-    (void)pitch;
-    tqm_read16(1, at, a);
-    tqm_read16(1, at + 32, a + 4);
-#endif
+TQG_FN int tqp_v_lane(int lane) {
+    return TQM_COLUMNS == 2 ? 16 * lane : 16 * lane + (lane >> 4) * 16;
+}
+/* A's registers of two k steps. */
+TQG_FN void tqp_load_a(const tqg_u8 *at, const int load, tqg_u32 *a) {
+    TQG_UNROLL
+    for (int i = 0; i < 2 * TQG_MMA_A / 4; i++)
+        tqm_read16(1, at + i * load, a + 4 * i);
 }
 % for _, side in ipairs(sides) do
 %     local f, p, P = side.f, side.prefix, side.prefix:upper()
@@ -58,7 +53,7 @@ TQG_FN void tqp_load_a(const tqg_u8 *at, const int pitch, tqg_u32 *a) {
 /* ---- rows of ${P} ---- */
 enum { TQP_${P}_PER_BLOCK = ${P}_UNITS + ${P}_TAIL };
 
-/* Where unit `number` of a row lies; a factor of its values `half`, 16 of them, twice. */
+/* Where the block of unit `number` of a row begins, and where the unit lies. */
 TQG_FN const tqg_u8 *tqp_${p}_block(const tqg_u8 *row, int number) {
     return row + number / TQP_${P}_PER_BLOCK * ${P}_BLOCK_BYTES;
 }
@@ -75,7 +70,9 @@ TQG_FN int tqp_${p}_value(int position) {
         return -1;
     return number / TQP_${P}_PER_BLOCK * ${P}_BLOCK + number % TQP_${P}_PER_BLOCK * 32 + ${p}_value(at);
 }
+%     local has_tail = f.bits == 16 and head_dim % 32 ~= 0 or f.bits < 16 and f.tail
 %     if f.bits < 16 then
+/* By which a run of 16 values is multiplied, twice; sub: its number in the block. */
 TQG_FN tqg_u32 tqp_${p}_factor(const tqg_u8 *block, int sub) {
     const tqg_u32 scale = tqg_u16_at(block);
 %         if f.bits < 8 and f.subs > 0 then
@@ -87,74 +84,46 @@ TQG_FN tqg_u32 tqp_${p}_factor(const tqg_u8 *block, int sub) {
 %         end
 }
 %     end
-% end
-
-/* The key of a row of K, stored as unit `number` at `to`, which holds its words of 16 bytes in the order i ^ swizzle. */
-TQG_FN void tqp_decode_k(const tqg_u8 *row, int number, tqg_u8 *to, int swizzle) {
-    const tqg_u8 *payload = tqp_k_payload(row, number);
-    tqg_u32 words[K_UNIT_WORDS], pairs[16];
-% if k.bits == 16 or k.tail then
-%     local has_tail = k.bits < 16 or head_dim % 32 ~= 0
+/* Half of unit `number` of a row, 8 pairs; 0 behind a tail. */
+TQG_FN void tqp_${p}_half(const tqg_u8 *row, int number, int half, tqg_u32 *pairs) {
+    const tqg_u8 *payload = tqp_${p}_payload(row, number);
 %     if has_tail then
-    if (tqp_k_is_tail(number)) {
-        tqg_words_at(payload, ${k.bits}, words);
-        k_tail(words, pairs);
-        TQG_UNROLL
-        for (int i = 8; i < 16; i++)
-            pairs[i] = 0;
-    } else
+    const int is_tail = tqp_${p}_is_tail(number);
 %     end
-% end
-    {
-        tqg_words_at(payload, 2 * K_UNIT_WORDS, words);
-        k_unit(words, pairs);
-    }
-% if k.bits < 16 then
-    const tqg_u8 *const block = tqp_k_block(row, number);
-    TQG_UNROLL
-    for (int half = 0; half < 2; half++) {
-        const tqg_u32 factor = tqp_k_factor(block, 2 * (number % TQP_K_PER_BLOCK) + half);
-        TQG_UNROLL
-        for (int i = 8 * half; i < 8 * half + 8; i++)
-            pairs[i] = tqg_h2_mul(pairs[i], factor);
-    }
-% end
-    TQG_UNROLL
-    for (int i = 0; i < 4; i++)
-        *(tqg_u4 *)(to + 16 * (i ^ swizzle)) = tqm_u4(pairs + 4 * i);
-}
-
-/* Half of a unit of V, 8 pairs. */
-TQG_FN void tqp_decode_v(const tqg_u8 *row, int number, int half, tqg_u32 *pairs) {
-    const tqg_u8 *payload = tqp_v_payload(row, number);
-% if v.bits >= 8 then
-    tqg_u32 words[V_TAIL_WORDS];
-    tqg_words_at(payload + half * (2 * V_UNIT_WORDS), V_UNIT_WORDS, words);
-    v_tail(words, pairs);
-% else
-    tqg_u32 words[V_UNIT_WORDS], nibbles[4];
-%     if v.tail then
-    if (tqp_v_is_tail(number)) {
-        tqg_words_at(payload, ${v.bits}, words);
-        v_tail_nibbles(words, nibbles);
+%     if f.bits >= 8 then
+    tqg_u32 words[${P}_TAIL_WORDS];
+    tqg_words_at(${has_tail and "is_tail ? payload : " or ""}payload + half * (2 * ${P}_UNIT_WORDS), ${P}_UNIT_WORDS, words);
+    ${p}_tail(words, pairs);
+%     else
+    tqg_u32 words[${P}_UNIT_WORDS], nibbles[4];
+%         if has_tail then
+    if (is_tail) {
+        tqg_words_at(payload, ${f.bits}, words);
+        ${p}_tail_nibbles(words, nibbles);
     } else
-%     end
+%         end
     {
-        tqg_words_at(payload, 2 * V_UNIT_WORDS, words);
-        v_nibbles(words, nibbles);
+        tqg_words_at(payload, 2 * ${P}_UNIT_WORDS, words);
+        ${p}_nibbles(words, nibbles);
         nibbles[0] = half ? nibbles[2] : nibbles[0];
         nibbles[1] = half ? nibbles[3] : nibbles[1];
     }
-    v_pairs(nibbles[0], pairs);
-    v_pairs(nibbles[1], pairs + 4);
-% end
-% if v.bits < 16 then
-    const tqg_u32 factor = tqp_v_factor(tqp_v_block(row, number), 2 * (number % TQP_V_PER_BLOCK) + half);
+    ${p}_pairs(nibbles[0], pairs);
+    ${p}_pairs(nibbles[1], pairs + 4);
+%     end
+%     if f.bits < 16 then
+    const tqg_u32 factor = tqp_${p}_factor(tqp_${p}_block(row, number), 2 * (number % TQP_${P}_PER_BLOCK) + half);
     TQG_UNROLL
     for (int i = 0; i < 8; i++)
         pairs[i] = tqg_h2_mul(pairs[i], factor);
-% end
+%     end
+%     if has_tail then
+    TQG_UNROLL
+    for (int i = 0; i < 8; i++)
+        pairs[i] = is_tail && half ? 0 : pairs[i];
+%     end
 }
+% end
 
 /* Which half of which unit a block of 16 positions of V is. */
 TQG_FN int tqp_v_position(int block) {
@@ -241,8 +210,8 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         OUTPUTS = TQP_V_BLOCKS * TQG_MMA_C,
         SLOTS = GROUPS * TQM_COLUMNS, /* columns that a lane has scores of */
         BUFFER = TQP_K_BYTES + TQP_V_BYTES,
-        K_TASKS = TQP_KEYS * TQP_K_UNITS, /* units */
-        V_TASKS = TQP_KEYS / 2 * TQP_V_BLOCKS, /* half units of two keys */
+        K_TASKS = TQP_KEYS / 2 * 2 * TQP_K_UNITS, /* half units of two keys */
+        V_TASKS = TQP_KEYS / 2 * TQP_V_BLOCKS,
         TOP_BITS = 15, /* weights are halves below 2^15 */
         RAISED_BITS = 10, /* and, once the maximum was raised, up to 2^10 */
     };
@@ -258,17 +227,21 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
     /* ---- q: rotated, in halves times q_unit, in the order of positions ---- */
     float *const floats = (float *)TQG_SHARED; /* [COLUMNS][TQA_HEAD_DIM], of one warp after the other */
     float unit = 1.0f; /* of scores */
+% if prefill.q_shared then
+    tqg_u8 *const q_lane = TQG_SHARED + ${fit.q_at} + warp * (Q_REGISTERS * GROUPS * 4 * TQG_WARP) + 16 * tqg_lane();
+% else
     tqg_u32 q[GROUPS * Q_REGISTERS];
     TQG_UNROLL
     for (int i = 0; i < GROUPS * Q_REGISTERS; i++)
         q[i] = 0;
+% end
     TQG_NO_UNROLL
     for (int w = 0; w < WARPS; w++) {
         for (int i = thread; i < COLUMNS * TQA_HEAD_DIM; i += THREADS) {
             const int of_warp = i / TQA_HEAD_DIM, value = i - of_warp * TQA_HEAD_DIM, column = w * COLUMNS + of_warp;
             const int query = first + column / GQA, head = range.kv_head * GQA + column % GQA;
             float x = 0.0f;
-            if (column < QUERIES * GQA && query <= last)
+            if (query <= last)
                 x = p.factor * p.q[(tqg_i64)range.sequence * p.q_seq_stride + (tqg_i64)query * p.q_token_stride +
                                    (tqg_i64)head * p.q_head_stride + value];
             floats[i] = ${k.rotated and "tqa_signed(x, tqa_k_signs(value >> 5), value)" or "x"};
@@ -281,10 +254,10 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
             const float largest = tqa_largest(floats, COLUMNS * TQA_HEAD_DIM) * K_UNIT;
             const float q_unit = largest >= 0x1p-3f && largest < 0x1p14f ? 1.0f : tqa_normalise(largest, 0x1p6f);
             unit = 1.0f / q_unit;
-            TQG_UNROLL
+            ${prefill.q_shared and "TQG_NO_UNROLL" or "TQG_UNROLL"}
             for (int i = 0; i < GROUPS * Q_REGISTERS; i++) {
                 const int step = i % Q_REGISTERS / TQG_MMA_B, group = i / Q_REGISTERS;
-                const int position = 32 * (step >> 1) + tqp_b_position(step & 1, i % TQG_MMA_B);
+                const int position = 32 * (step >> 1) + tqp_position(step & 1, i % TQG_MMA_B);
                 const float *const column = floats + (group * TQG_MMA_N + tqm_b_column()) * TQA_HEAD_DIM;
                 float x[2];
                 TQG_UNROLL
@@ -292,7 +265,11 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
                     const int value = tqp_k_value(position + e);
                     x[e] = value < 0 ? 0.0f : column[value] * (K_UNIT * q_unit);
                 }
+% if prefill.q_shared then
+                *(tqg_u32 *)(q_lane + i / 4 * TQP_LANES + i % 4 * 4) = tqg_h2(x[0], x[1]);
+% else
                 q[i] = tqg_h2(x[0], x[1]);
+% end
             }
         }
         tqg_block_sync();
@@ -321,42 +298,81 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
     TQG_NO_UNROLL
     for (int slot = begin & ~(TQP_KEYS - 1); slot < end; slot += TQP_KEYS) {
         tqg_u8 *const k_rows = TQG_SHARED + buffer, *const v_rows = k_rows + TQP_K_BYTES;
-% if buffers == 1 then
+% if fit.buffers == 1 then
         tqg_block_sync(); /* all warps have multiplied the step before */
 % else
         buffer = BUFFER - buffer;
 % end
 
-        /* ---- rows to halves ---- */
+        /* ---- rows to halves: 16 positions of two keys, at a time ---- */
+        const int pair = thread % (TQP_KEYS / 2);
         {
-            const int key = thread % TQP_KEYS, at = slot + key;
-            const tqg_u8 *const row = tqa_unit(&k_cache, at < begin ? begin : at < end ? at : end - 1);
-            tqg_u8 *const to = k_rows + key * TQP_K_PITCH;
+#ifdef TQG_MATRIX_MMA /* a lane's registers hold both */
+            const int g = pair & 7, key = slot + 16 * (pair >> 3) + g, other = key + 8;
+            tqg_u8 *const to = k_rows + (pair >> 3) * TQP_K_BLOCK;
+#else
+            const int key = slot + 2 * pair, other = key + 1;
+            tqg_u8 *const to = k_rows + (pair >> 3) * TQP_K_BLOCK + 32 * (pair & 7);
+#endif
+            const tqg_u8 *const row = tqa_unit(&k_cache, key < begin ? begin : key < end ? key : end - 1);
+            const tqg_u8 *const other_row = tqa_unit(&k_cache, other < begin ? begin : other < end ? other : end - 1);
             TQG_UNROLL
             for (int i = 0; i < (K_TASKS + THREADS - 1) / THREADS; i++) {
-                const int number = (i * THREADS + thread) / TQP_KEYS;
-                if (K_TASKS % THREADS == 0 || number < TQP_K_UNITS)
-                    tqp_decode_k(row, number, to + 64 * number, ${prefill.swizzle and "key >> 1 & 3" or "0"});
+                const int of = (i * THREADS + thread) / (TQP_KEYS / 2), half = of & 1;
+                if (K_TASKS % THREADS == 0 || of < 2 * TQP_K_UNITS) {
+                    tqg_u8 *const unit_to = to + (of >> 1) * (TQP_BLOCKS * TQP_K_BLOCK);
+                    tqg_u32 a[8], b[8];
+                    tqp_k_half(row, of >> 1, half, a);
+                    tqp_k_half(other_row, of >> 1, half, b);
+#ifdef TQG_MATRIX_MMA
+                    TQG_UNROLL
+                    for (int t = 0; t < 4; t++) {
+                        const tqg_u32 x[4] = {a[2 * t], b[2 * t], a[2 * t + 1], b[2 * t + 1]};
+                        *(tqg_u4 *)(unit_to + half * TQP_LANES + tqp_k_lane(4 * g + t)) = tqm_u4(x);
+                    }
+#else
+                    TQG_UNROLL
+                    for (int j = 0; j < 2; j++) {
+                        *(tqg_u4 *)(unit_to + (2 * half + j) * 256) = tqm_u4(a + 4 * j);
+                        *(tqg_u4 *)(unit_to + (2 * half + j) * 256 + 16) = tqm_u4(b + 4 * j);
+                    }
+#endif
+                }
             }
         }
         {
-            const int pair = thread % (TQP_KEYS / 2), at = slot + 2 * pair;
-            const tqg_u8 *const even = tqa_unit(&v_cache, at < begin ? begin : at < end ? at : end - 1);
-            const tqg_u8 *const odd = tqa_unit(&v_cache, at + 1 < begin ? begin : at + 1 < end ? at + 1 : end - 1);
-            tqg_u8 *const to = v_rows + 4 * tqp_word(pair);
+            const int key = slot + 2 * pair, other = key + 1;
+            const tqg_u8 *const row = tqa_unit(&v_cache, key < begin ? begin : key < end ? key : end - 1);
+            const tqg_u8 *const other_row = tqa_unit(&v_cache, other < begin ? begin : other < end ? other : end - 1);
+#if defined(TQG_MATRIX_MMA)
+            tqg_u8 *const to = v_rows + (pair >> 3) * TQP_V_LOAD + 16 * (pair & 3) + 8 * (pair >> 2 & 1);
+#elif defined(TQG_MATRIX_WMMA)
+            tqg_u8 *const to = v_rows + (pair >> 3) * TQP_V_LOAD + tqp_v_lane(16 * (pair >> 2 & 1)) + 4 * (pair & 3);
+#else
+            tqg_u8 *const to = v_rows + tqp_v_lane(16 * (pair >> 1 & 3)) + 8 * (pair >> 3) + 4 * (pair & 1);
+#endif
             TQG_UNROLL
             for (int i = 0; i < (V_TASKS + THREADS - 1) / THREADS; i++) {
                 const int of = (i * THREADS + thread) / (TQP_KEYS / 2);
                 if (V_TASKS % THREADS == 0 || of < TQP_V_BLOCKS) {
                     const int position = tqp_v_position(of);
-                    tqg_u32 a[8], b[8];
-                    tqp_decode_v(even, position >> 5, position >> 4 & 1, a);
-                    tqp_decode_v(odd, position >> 5, position >> 4 & 1, b);
+                    tqg_u32 a[8], b[8], x[16];
+                    tqp_v_half(row, position >> 5, position >> 4 & 1, a);
+                    tqp_v_half(other_row, position >> 5, position >> 4 & 1, b);
                     TQG_UNROLL
                     for (int j = 0; j < 8; j++) {
-                        *(tqg_u32 *)(to + of * TQP_V_BLOCK_PITCH + 2 * j * TQP_V_PITCH) = tqg_permute(a[j], b[j], 0x5410);
-                        *(tqg_u32 *)(to + of * TQP_V_BLOCK_PITCH + (2 * j + 1) * TQP_V_PITCH) = tqg_permute(a[j], b[j], 0x7632);
+                        x[2 * j] = tqg_permute(a[j], b[j], 0x5410);
+                        x[2 * j + 1] = tqg_permute(a[j], b[j], 0x7632);
                     }
+#ifdef TQG_MATRIX_MMA
+                    TQG_UNROLL
+                    for (int j = 0; j < 8; j++)
+                        *(tqg_u64 *)(to + of * TQP_V_BLOCK + 64 * j) = x[j] | (tqg_u64)x[j + 8] << 32;
+#else
+                    TQG_UNROLL
+                    for (int j = 0; j < 16; j++)
+                        *(tqg_u32 *)(to + of * TQP_V_BLOCK + 16 * j) = x[j];
+#endif
                 }
             }
         }
@@ -369,18 +385,24 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         TQG_UNROLL
         for (int i = 0; i < GROUPS * TQP_SCORES; i++)
             s[i] = 0.0f;
-        const tqg_u8 *const k_lane = k_rows + tqp_row() * TQP_K_PITCH + 16 * (tqm_k_lane()${prefill.swizzle and " ^ (tqp_row() >> 1 & 3)" or ""});
+        const tqg_u8 *const k_lane = k_rows + tqp_k_lane(tqg_lane());
         TQG_UNROLL
         for (int u = 0; u < TQP_K_UNITS; u++) {
             TQG_UNROLL
             for (int b = 0; b < TQP_BLOCKS; b++) {
                 tqg_u32 a[2 * TQG_MMA_A];
-                tqp_load_a(k_lane + 16 * b * TQP_K_PITCH + 64 * u, TQP_K_PITCH, a);
+                tqp_load_a(k_lane + (u * TQP_BLOCKS + b) * TQP_K_BLOCK, TQP_LANES, a);
                 TQG_UNROLL
                 for (int i = 0; i < 2 * GROUPS; i++) {
                     const int step = i / GROUPS, group = i % GROUPS;
+% if prefill.q_shared then
+                    tqg_u32 q[TQG_MMA_B];
+                    tqm_read16(1, q_lane + (group * (2 * TQP_K_UNITS) + 2 * u + step) * TQP_LANES, q);
+                    tqg_mma_f16(s + (group * TQP_BLOCKS + b) * TQG_MMA_C, a + step * TQG_MMA_A, q);
+% else
                     tqg_mma_f16(s + (group * TQP_BLOCKS + b) * TQG_MMA_C, a + step * TQG_MMA_A,
                                 q + group * Q_REGISTERS + (2 * u + step) * TQG_MMA_B);
+% end
                 }
             }
         }
@@ -423,11 +445,11 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
             sum[i] = now[i];
 
         /* ---- O^T += V^T P^T ---- */
-        const tqg_u8 *const v_lane = v_rows + tqp_row() * TQP_V_PITCH + 16 * tqm_k_lane();
+        const tqg_u8 *const v_lane = v_rows + tqp_v_lane(tqg_lane());
         TQG_UNROLL
         for (int v = 0; v < TQP_V_BLOCKS; v++) {
             tqg_u32 a[2 * TQG_MMA_A];
-            tqp_load_a(v_lane + v * TQP_V_BLOCK_PITCH, TQP_V_PITCH, a);
+            tqp_load_a(v_lane + v * TQP_V_BLOCK, TQP_V_LOAD, a);
             TQG_UNROLL
             for (int i = 0; i < TQP_BLOCKS * GROUPS; i++) {
                 const int step = i / GROUPS, group = i % GROUPS;
@@ -446,7 +468,7 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         const float sink = late->sink_logits ? late->sink_logits[head] * TQA_LOG2_E : TQA_MINUS_INFINITY;
         const float top = tqg_max(max[i], sink), keep = tqg_exp2(max[i] - top);
         const float total = tqg_fma(tqm_column_sum(sum[i]), keep, tqg_exp2(sink - top));
-        if (late->lse && tqm_is_first() && column < QUERIES * GQA && query <= last)
+        if (late->lse && tqm_is_first() && query <= last)
             late->lse[((tqg_i64)range.sequence * late->max_query + query) * (late->n_kv_heads * GQA) + head] =
                 total > 0.0f ? (top + tqg_log2(total)) * TQA_LN_2 : TQA_MINUS_INFINITY;
         const float factor = total > 0.0f ? keep / total * V_UNIT : 0.0f;
@@ -474,7 +496,7 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         for (int i = thread; i < COLUMNS * TQA_HEAD_DIM; i += THREADS) {
             const int of_warp = i / TQA_HEAD_DIM, value = i - of_warp * TQA_HEAD_DIM, column = w * COLUMNS + of_warp;
             const int query = first + column / GQA, head = range.kv_head * GQA + column % GQA;
-            if (column < QUERIES * GQA && query <= last)
+            if (query <= last)
                 late->out[(tqg_i64)range.sequence * late->out_seq_stride + (tqg_i64)query * late->out_token_stride +
                           (tqg_i64)head * late->out_head_stride + value] = ${v.rotated and "tqa_signed(floats[i], tqa_v_signs(value >> 5), value)" or "floats[i]"};
         }

@@ -15,10 +15,10 @@
 #endif
 
 #define TQG_FN static inline __attribute__((device, always_inline, unused))
-#define TQG_KERNEL(name, params, threads, blocks)                                                                              \
-    extern "C" __attribute__((global)) void __attribute__((launch_bounds(threads, blocks)))                                    \
+#define TQG_KERNEL(name, params, threads, blocks)                                                                      \
+    extern "C" __attribute__((global)) void __attribute__((launch_bounds(threads, blocks)))                            \
     name(const __attribute__((grid_constant)) params p)
-#define TQG_UNROLL _Pragma("unroll")
+#define TQG_UNROLL    _Pragma("unroll")
 #define TQG_NO_UNROLL _Pragma("unroll 1")
 
 extern __attribute__((shared)) __attribute__((aligned(128))) unsigned char tqg_dynamic_shared[];
@@ -93,7 +93,7 @@ TQG_FN tqg_u32 tqg_zip13(tqg_u32 lo, tqg_u32 hi) {
 }
 
 /* Indices are what prmt takes as selectors: nibbles, of which it reads the low four. */
-#define TQG_NIBBLE(half, i) (((i) & 1) + 2 * (half) + 4 * ((i) >> 1))
+#define TQG_NIBBLE(half, i)     (((i)&1) + 2 * (half) + 4 * ((i) >> 1))
 #define TQG_TOP_NIBBLE(half, i) (2 * (i) + 1 - (half))
 TQG_FN tqg_u32 tqg_codes(tqg_u32 word, int half) {
     tqg_u32 codes = word & 0x77777777u;
@@ -116,6 +116,10 @@ TQG_FN tqg_u32 tqg_spread(tqg_u32 tops) {
 TQG_FN tqg_u32 tqg_row_spread(tqg_u32 word, int row) {
     return tqg_permute(word, word << 4, row ? 0xfeba : 0xdc98);
 }
+/* The same of natural nibbles: byte i, bit 3 of nibble 4 row + i. */
+TQG_FN tqg_u32 tqg_nibble_spread(tqg_u32 word, int row) {
+    return tqg_permute(word << 4, word, row ? 0xfbea : 0xd9c8);
+}
 
 TQG_FN void tqg_table16(const tqg_u32 *bytes, tqg_u32 *table) {
     TQG_UNROLL
@@ -124,7 +128,8 @@ TQG_FN void tqg_table16(const tqg_u32 *bytes, tqg_u32 *table) {
 }
 TQG_FN tqg_u32 tqg_lookup16(const tqg_u32 *table, tqg_u32 word, int half) {
     const tqg_u32 codes = tqg_codes(word, half), tops = half ? tqg_zip13(word << 4, word) : tqg_zip02(word << 4, word);
-    return tqg_select(tqg_spread(tops & 0x80808080u), tqg_lookup(table[2], table[3], codes), tqg_lookup(table[0], table[1], codes));
+    return tqg_select(tqg_spread(tops & 0x80808080u), tqg_lookup(table[2], table[3], codes),
+                      tqg_lookup(table[0], table[1], codes));
 }
 
 /* ---- floats ----------------------------------------------------------------------------------------------------- */
@@ -199,7 +204,9 @@ TQG_FN tqg_u32 tqg_h2(float a, float b) {
 #if TQG_SM >= 80
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(h) : "f"(b), "f"(a));
 #else
-    asm("{ .reg .b16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h}; }" : "=r"(h) : "f"(a), "f"(b));
+    asm("{ .reg .b16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h}; }"
+        : "=r"(h)
+        : "f"(a), "f"(b));
 #endif
     return h;
 }
@@ -280,7 +287,9 @@ TQG_FN float tqg_shfl(float x, int lane) {
 }
 TQG_FN tqg_u64 tqg_ballot(int p) {
     tqg_u32 lanes;
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }" : "=r"(lanes) : "r"(p));
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }"
+                 : "=r"(lanes)
+                 : "r"(p));
     return lanes;
 }
 TQG_FN int tqg_any(int p) {
@@ -393,8 +402,7 @@ TQG_FN void tqg_copy_commit(void) {
 TQG_FN void tqg_copy16(void *shared, const void *global) {
     *(tqg_u4 *)shared = tqg_load16(global);
 }
-TQG_FN void tqg_copy_commit(void) {
-}
+TQG_FN void tqg_copy_commit(void) {}
 #define tqg_copy_wait(n) ((void)(n))
 #endif
 
@@ -411,7 +419,8 @@ TQG_FN void tqg_bar_init(tqg_u64 *bar) {
                  : "memory");
 }
 TQG_FN void tqg_bar_expect(tqg_u64 *bar, tqg_u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(tqg_shared_address(bar)), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(tqg_shared_address(bar)), "r"(bytes)
+                 : "memory");
 }
 TQG_FN void tqg_bulk_copy(void *shared, const void *global, tqg_u32 bytes, tqg_u64 *bar) {
     asm volatile("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -431,16 +440,17 @@ TQG_FN void tqg_bar_wait(tqg_u64 *bar, tqg_u32 parity) {
 /* ---- matrix instructions ---------------------------------------------------------------------------------------- */
 
 #ifdef TQG_MATRIX_MMA
-#define TQG_MMA_N 8
-#define TQG_MMA_A 4
-#define TQG_MMA_B 2
-#define TQG_MMA_C 4
+#define TQG_MMA_N  8
+#define TQG_MMA_A  4
+#define TQG_MMA_B  2
+#define TQG_MMA_C  4
 #define TQG_MMA_A8 2 /* register r: row g + 8 r, k = 4 t to 4 t + 3 */
 #define TQG_MMA_B8 1 /* column g, k = 4 t to 4 t + 3 */
 
 TQG_FN void tqg_mma_f16(float *c, const tqg_u32 *a, const tqg_u32 *b) {
 #if TQG_SM >= 80
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
@@ -467,7 +477,8 @@ TQG_FN void tqg_mma_i8(tqg_i32 *c, const tqg_u32 *a, const tqg_u32 *b) {
 /* Two k steps of tqg_mma_i8: a[0], a[1] with b[0], then a[2], a[3] with b[1]. */
 TQG_FN void tqg_mma_i8_k32(tqg_i32 *c, const tqg_u32 *a, const tqg_u32 *b) {
 #if TQG_SM >= 80
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else

@@ -10,11 +10,11 @@
 
 #define TQG_FN __attribute__((device, always_inline, unused)) static inline
 /* A multiprocessor has four SIMDs: blocks * threads / TQG_WARP / 4 waves share one. */
-#define TQG_KERNEL(name, params, threads, blocks)                                                                              \
-    extern "C" __attribute__((global)) void __attribute__((amdgpu_flat_work_group_size(threads, threads),                      \
-                                                           amdgpu_waves_per_eu(((blocks) * (threads) / TQG_WARP + 3) / 4)))    \
-    name(params p)
-#define TQG_UNROLL _Pragma("clang loop unroll(full)")
+#define TQG_KERNEL(name, params, threads, blocks)                                                                      \
+    extern "C" __attribute__((global)) void                                                                            \
+        __attribute__((amdgpu_flat_work_group_size(threads, threads),                                                  \
+                       amdgpu_waves_per_eu(((blocks) * (threads) / TQG_WARP + 3) / 4))) name(params p)
+#define TQG_UNROLL    _Pragma("clang loop unroll(full)")
 #define TQG_NO_UNROLL _Pragma("clang loop unroll(disable)")
 
 extern __attribute__((shared)) __attribute__((aligned(128))) unsigned char tqg_dynamic_shared[];
@@ -75,9 +75,8 @@ TQG_FN tqg_u32 tqg_select(tqg_u32 mask, tqg_u32 a, tqg_u32 b) {
 }
 /* Selectors are four nibbles, lowest byte of the result first: 0 to 3 a byte of a, 4 to 7 of b; constants. */
 TQG_FN tqg_u32 tqg_permute(tqg_u32 a, tqg_u32 b, tqg_u32 selectors) {
-    return __builtin_amdgcn_perm(b, a,
-                                 (selectors & 0xf) | (selectors & 0xf0) << 4 | (selectors & 0xf00) << 8 |
-                                     (selectors & 0xf000) << 12);
+    return __builtin_amdgcn_perm(
+        b, a, (selectors & 0xf) | (selectors & 0xf0) << 4 | (selectors & 0xf00) << 8 | (selectors & 0xf000) << 12);
 }
 TQG_FN tqg_u32 tqg_zip01(tqg_u32 lo, tqg_u32 hi) {
     return tqg_permute(lo, hi, 0x5140);
@@ -93,7 +92,7 @@ TQG_FN tqg_u32 tqg_zip13(tqg_u32 lo, tqg_u32 hi) {
 }
 
 /* Indices are what v_perm_b32 takes as selectors: bytes. */
-#define TQG_NIBBLE(half, i) (2 * (i) + (half))
+#define TQG_NIBBLE(half, i)     (2 * (i) + (half))
 #define TQG_TOP_NIBBLE(half, i) TQG_NIBBLE(half, i)
 TQG_FN tqg_u32 tqg_codes(tqg_u32 word, int half) {
     return (half ? word >> 4 : word) & 0x07070707u;
@@ -121,7 +120,8 @@ TQG_FN void tqg_table16(const tqg_u32 *bytes, tqg_u32 *table) {
 }
 TQG_FN tqg_u32 tqg_lookup16(const tqg_u32 *table, tqg_u32 word, int half) {
     const tqg_u32 codes = (half ? word >> 4 : word) & 0x0f0f0f0fu;
-    return __builtin_amdgcn_perm(table[1], table[0], codes) ^ __builtin_amdgcn_perm(table[3], table[2], codes ^ 0x08080808u);
+    return __builtin_amdgcn_perm(table[1], table[0], codes) ^
+           __builtin_amdgcn_perm(table[3], table[2], codes ^ 0x08080808u);
 }
 TQG_FN tqg_u32 tqg_tops(tqg_u32 word, int half) {
     return (half ? word : word << 4) & 0x80808080u;
@@ -213,7 +213,8 @@ TQG_FN tqg_u32 tqg_h2_fma(tqg_u32 a, tqg_u32 b, tqg_u32 c) {
 }
 typedef tqg_u16 tqg_u16x2 __attribute__((ext_vector_type(2)));
 TQG_FN tqg_u32 tqg_h2_max(tqg_u32 a, tqg_u32 b) {
-    return __builtin_bit_cast(tqg_u32, __builtin_elementwise_max(__builtin_bit_cast(tqg_u16x2, a), __builtin_bit_cast(tqg_u16x2, b)));
+    return __builtin_bit_cast(
+        tqg_u32, __builtin_elementwise_max(__builtin_bit_cast(tqg_u16x2, a), __builtin_bit_cast(tqg_u16x2, b)));
 }
 TQG_FN float tqg_dot2(tqg_u32 a, tqg_u32 b, float c) {
     return __builtin_amdgcn_fdot2(tqg_as_f16x2(a), tqg_as_f16x2(b), c, false);
@@ -244,8 +245,15 @@ TQG_FN void tqg_warp_sync(void) {
 #define TQG_DPP(x, control) (tqg_u32) __builtin_amdgcn_update_dpp(0, (int)(x), control, 0xf, 0xf, true)
 /* Exchange by xor of a constant, within 32 lanes, in the LDS crossbar. */
 #define TQG_SWIZZLE(x, mask) (tqg_u32) __builtin_amdgcn_ds_swizzle((int)(x), (mask) << 10 | 0x1f)
-enum { TQG_QUAD_1 = 0xb1, TQG_QUAD_2 = 0x4e, TQG_QUAD_3 = 0x1b, TQG_ROW_MIRROR = 0x140, TQG_ROW_HALF_MIRROR = 0x141,
-       TQG_ROW_XMASK = 0x160, TQG_ROW_ROR = 0x120 };
+enum {
+    TQG_QUAD_1 = 0xb1,
+    TQG_QUAD_2 = 0x4e,
+    TQG_QUAD_3 = 0x1b,
+    TQG_ROW_MIRROR = 0x140,
+    TQG_ROW_HALF_MIRROR = 0x141,
+    TQG_ROW_XMASK = 0x160,
+    TQG_ROW_ROR = 0x120
+};
 
 TQG_FN tqg_u32 tqg_shfl_u(tqg_u32 x, int lane) {
     if (__builtin_constant_p(lane))
@@ -394,8 +402,7 @@ TQG_FN tqg_uniform_words tqg_reread(tqg_uniform_words p, float x) {
 TQG_FN void tqg_copy16(void *shared, const void *global) {
     *(tqg_u4 *)shared = tqg_load16(global);
 }
-TQG_FN void tqg_copy_commit(void) {
-}
+TQG_FN void tqg_copy_commit(void) {}
 #define tqg_copy_wait(n) ((void)(n))
 
 /* ---- matrix instructions ---------------------------------------------------------------------------------------- */
@@ -411,16 +418,17 @@ typedef int tqg_i32x8 __attribute__((ext_vector_type(8)));
 
 #define TQG_MMA_N 16
 #ifdef TQG_MATRIX_WMMA
-#define TQG_MMA_A 4
-#define TQG_MMA_B 4
-#define TQG_MMA_C 8
+#define TQG_MMA_A  4
+#define TQG_MMA_B  4
+#define TQG_MMA_C  8
 #define TQG_MMA_A8 2 /* register r: row lane % 16, k = 8 (lane / 16) + 4 r to + 3 */
 #define TQG_MMA_B8 2 /* column lane % 16, the same k */
 
 TQG_FN void tqg_mma_f16(float *c, const tqg_u32 *a, const tqg_u32 *b) {
     tqg_v4 av = {a[0], a[1], a[2], a[3]}, bv = {b[0], b[1], b[2], b[3]};
     tqg_f32x8 d = {c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]};
-    d = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(__builtin_bit_cast(tqg_f16x8, av), __builtin_bit_cast(tqg_f16x8, bv), d);
+    d = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(__builtin_bit_cast(tqg_f16x8, av),
+                                                         __builtin_bit_cast(tqg_f16x8, bv), d);
     TQG_UNROLL
     for (int r = 0; r < 8; r++)
         c[r] = d[r];
@@ -434,9 +442,9 @@ TQG_FN void tqg_mma_i8(tqg_i32 *c, const tqg_u32 *a, const tqg_u32 *b) {
         c[r] = d[r];
 }
 #else
-#define TQG_MMA_A 2
-#define TQG_MMA_B 2
-#define TQG_MMA_C 4
+#define TQG_MMA_A  2
+#define TQG_MMA_B  2
+#define TQG_MMA_C  4
 #define TQG_MMA_A8 1 /* row lane % 16, k = 4 (lane / 16) to + 3 */
 #define TQG_MMA_B8 1 /* column lane % 16, the same k */
 
@@ -466,7 +474,8 @@ TQG_FN void tqg_mma_i8(tqg_i32 *c, const tqg_u32 *a, const tqg_u32 *b) {
 TQG_FN void tqg_mma_i8_k32(tqg_i32 *c, const tqg_u32 *a, const tqg_u32 *b) {
 #if defined(TQG_MATRIX_MFMA) && !defined(__gfx90a__)
     tqg_i32x4 d = {c[0], c[1], c[2], c[3]};
-    d = __builtin_amdgcn_mfma_i32_16x16x32_i8((long)(a[0] | (tqg_u64)a[1] << 32), (long)(b[0] | (tqg_u64)b[1] << 32), d, 0, 0, 0);
+    d = __builtin_amdgcn_mfma_i32_16x16x32_i8((long)(a[0] | (tqg_u64)a[1] << 32), (long)(b[0] | (tqg_u64)b[1] << 32), d,
+                                              0, 0, 0);
     TQG_UNROLL
     for (int r = 0; r < 4; r++)
         c[r] = d[r];

@@ -72,9 +72,11 @@ TQG_FN float tqg_float(tqg_u32 bits) {
     memcpy(&x, &bits, 4);
     return x;
 }
-TQG_FN tqg_u32 tqg_keep(tqg_u32 x) {
-    return x;
-}
+#ifdef TQG_VENDOR_CUDA /* where all lanes of the warp must be there */
+#define tqg_keep(x) ((x) ^ tq_simt_shuffle(0, 0, TQG_AT("tqg_keep")))
+#else
+#define tqg_keep(x) (x)
+#endif
 TQG_FN tqg_u32 tqg_opaque(tqg_u32 x) {
     return x;
 }
@@ -132,6 +134,12 @@ TQG_FN tqg_u32 tqg_row_spread(tqg_u32 word, int row) {
     tqg_u32 tops = 0;
     for (int i = 0; i < 4; i++)
         tops |= (word >> (16 * row + 4 * TQG_TOP_NIBBLE(i >> 1, (i & 1)) + 3) & 1) << (8 * i + 7);
+    return tqg_spread(tops);
+}
+TQG_FN tqg_u32 tqg_nibble_spread(tqg_u32 word, int row) {
+    tqg_u32 tops = 0;
+    for (int i = 0; i < 4; i++)
+        tops |= (word >> (16 * row + 4 * i + 3) & 1) << (8 * i + 7);
     return tqg_spread(tops);
 }
 #else
@@ -360,7 +368,7 @@ TQG_FN tqg_u32 tqg_atomic_and_at(tqg_u32 *p, tqg_u32 x, const char *at) {
 #endif
 
 #ifdef TQG_COPY_BULK
-#define tqg_elect() (tqg_lane() == 0)
+#define tqg_elect() tq_simt_elect(TQG_AT("tqg_elect"))
 #define tqg_bar_init(bar) tq_simt_bar_init((bar), TQG_AT("tqg_bar_init"))
 #define tqg_bar_expect(bar, bytes) tq_simt_bar_expect((bar), (bytes), TQG_AT("tqg_bar_expect"))
 #define tqg_bulk_copy(shared, global, bytes, bar)                                                                      \

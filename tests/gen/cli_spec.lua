@@ -123,9 +123,34 @@ describe("tqgen", function()
         assert.same({ "tqk_decode__c" }, where["c/decode.c"])
     end)
 
+    it("lists what is particular to GPUs", function()
+        local by_name = {}
+        for _, row in ipairs(rows("archs --json")) do by_name[row.name] = row end
+        has(by_name.sm_90, "vendor", "warp", "matrix", "int8_matrix", "dot2", "permute", "copy", "shared_limit",
+            "registers", "max_registers", "kq_lanes")
+        assert.same({ "cuda", 32, "mma", "bulk" }, { by_name.sm_90.vendor, by_name.sm_90.warp, by_name.sm_90.matrix,
+            by_name.sm_90.copy })
+        assert.equal("simt", by_name["simt-gfx942"].vendor)
+        for _, row in ipairs(rows("formats --json")) do
+            if row.name == "turbo3" and row.head_dim == 128 then
+                local bytes = {}
+                for _, tile in ipairs(row.tiles) do bytes[tile.layout] = tile.bytes end
+                assert.same({ tile_mma = 1600, tile_wmma = 1600, tile_mfma = 3200, tile_lane = 1600 }, bytes)
+                assert.equal(1600 / (32 * 128), row.tiled_bytes_per_value)
+            end
+        end
+        local listed = rows("list --arch gfx1201 --op decode --head-dim 128 --gqa 4 --k turbo3 --kernel vec --json")
+        assert.same({ "vec", 8 }, { listed[1].kernel, listed[1].kq_lanes })
+        local shown = rows("show " .. listed[1].name .. " --json")[1]
+        has(shown.geometry, "threads", "shared_bytes", "keys_per_step", "keys_per_tile", "blocks_per_sm")
+        assert.same({ { file = "gfx1201/decode_d128_kturbo3_vturbo3.hip", functions = { "tqk" .. listed[1].name:sub(3) } } },
+            shown.sources)
+    end)
+
     it("prints the same in tables", function()
         for _, line in ipairs { "list --head-dim 128 --gqa 4", "formats", "archs",
-            "show tq_append_d96_kturbo3_rows__c", "--help", "list --help", "--version" } do
+            "show tq_append_d96_kturbo3_rows__c",
+            "show tq_repack_d128_kturbo3_tile_wmma__gfx1201", "list --arch gfx942 --head-dim 128", "--help", "list --help", "--version" } do
             local status, out, err = tqgen(line)
             assert.equal(0, status, err)
             assert.equal("", err)

@@ -137,6 +137,39 @@ describe("the GPU space", function()
         assert.same({ ["f16/turbo4"] = true, ["q8_0/turbo4"] = true, ["turbo4/turbo3"] = true }, mixed)
     end)
 
+    it("leaves unusual choices out of it, unless somebody asks", function()
+        local shape = { arch = "gfx1201", op = "decode", head_dim = "128", k = "turbo3", v = "turbo3", gqa = "4" }
+        assert.same({ "lane", "tile" }, values(assert(select(shape)), "kernel"))
+        assert.same({ "rows", "tile_lane" }, values(assert(select(shape)), "layout"))
+        shape.gqa = "8"
+        assert.same({ "rows", "tile_wmma" }, values(assert(select(shape)), "layout"))
+        shape.layout = "tile_lane"
+        assert.same({ "lane" }, values(assert(select(shape)), "kernel"))
+        shape.layout, shape.kernel = nil, "vec"
+        assert.same({ "vec" }, values(assert(select(shape)), "kernel"))
+    end)
+
+    it("has a kernel for rows of every shape", function()
+        local variants = assert(select { arch = table.concat(every, ","), op = "decode", layout = nil,
+            head_dim = "64,80,96,112,128,192,256,512", gqa = "1,2,5,16", k = "turbo4,f16", v = "gain2,q8_0" })
+        local served = {}
+        for _, v in ipairs(variants) do
+            if v.layout == "rows" then
+                served[table.concat({ v.arch, v.head_dim, v.gqa, v.k, v.v }, " ")] = true
+            end
+        end
+        for _, arch in ipairs(every) do
+            for _, head_dim in ipairs { 64, 80, 96, 112, 128, 192, 256, 512 } do
+                for _, gqa in ipairs { 1, 2, 5, 16 } do
+                    for _, k in ipairs { "turbo4", "f16" } do
+                        assert.is_true(served[table.concat({ arch, head_dim, gqa, k, "gain2" }, " ")],
+                            ("%s %d %d %s"):format(arch, head_dim, gqa, k))
+                    end
+                end
+            end
+        end
+    end)
+
     it("reaches beyond it", function()
         for _, head_dim in ipairs { "80", "96", "112", "192", "512" } do
             assert(select { arch = "sm_90", op = "decode", head_dim = head_dim, k = "turbo2", v = "gain4", gqa = "5,16" })
@@ -157,15 +190,34 @@ describe("the GPU space", function()
         refused({ arch = "sm_90", head_dim = "576" }, "--head-dim 576", "512")
     end)
 
-    it("is narrowed by lanes, beyond the default ones too", function()
-        local wide = { arch = "gfx1201", op = "decode", head_dim = "128", gqa = "4", k = "turbo3", v = "turbo3", kernel = "vec" }
-        local vec, lanes = families.get("vec"), {}
-        for i, v in ipairs(assert(select(wide))) do lanes[i] = v.kq_lanes end
-        assert.same(vec.defaults and vec.defaults.kq_lanes or vec.axes.kq_lanes, lanes)
-        wide.kq_lanes = "4,8,32"
-        assert.same({ 4, 8, 32 }, values(assert(select(wide)), "kq_lanes"))
-        wide.kernel = nil
-        assert.is_true(#values(assert(select(wide)), "kernel") > 1)
+    it("takes the lanes that were asked for, else the best number", function()
+        local one = { arch = "gfx1201", op = "decode", head_dim = "128", gqa = "4", k = "turbo3", v = "turbo3", kernel = "vec" }
+        local best = families.get("vec").axes.kq_lanes[1]
+        assert.same({ best }, values(assert(select(one)), "kq_lanes"))
+        one.kq_lanes = "4,8,32"
+        assert.same({ 4, 8, 32 }, values(assert(select(one)), "kq_lanes"))
+        one.kernel = nil
+        local chosen = assert(select(one))
+        assert.is_true(#values(chosen, "kernel") > 1)
+        local per_kernel = {}
+        for _, v in ipairs(chosen) do
+            local key = v.kernel .. " " .. v.layout
+            per_kernel[key] = (per_kernel[key] or 0) + 1
+        end
+        assert.equal(3, per_kernel["vec rows"])
+        assert.equal(1, per_kernel["tile rows"])
+    end)
+
+    it("has several implementations by default only where a family says so", function()
+        local function paths(arch)
+            return values(assert(select { arch = arch, op = "decode", head_dim = "128", gqa = "4", k = "turbo3", v = "turbo3",
+                kernel = "mma", layout = "tile_mma" }), "k_path")
+        end
+        assert.same({ "f16", "i8" }, paths "sm_90")
+        assert.same({ 3 }, values(assert(select { arch = "sm_90", kernel = "mma", op = "decode", layout = "tile_mma",
+            head_dim = "128" }), "stages"))
+        assert.same({ 1, 4 }, values(assert(select { arch = "sm_90", kernel = "mma", op = "decode", layout = "tile_mma",
+            head_dim = "128", stages = "1,4" }), "stages"))
     end)
 end)
 
@@ -272,7 +324,7 @@ describe("the files of a GPU arch", function()
             local files, variants = files_of { arch = arch, head_dim = "64,128", gqa = "1,4", k = "turbo3,f16", v = "turbo3,f16" }
             local id = archs.get(arch).id
             for _, v in ipairs(variants) do
-                local stem = v.k and v.v and ("decode_d%d_k%s_v%s"):format(v.head_dim, v.k, v.v)
+                local stem = v.k and v.v and ("%s_d%d_k%s_v%s"):format(v.op, v.head_dim, v.k, v.v)
                     or ("append_d%d_%s"):format(v.head_dim, v.k or v.v)
                 local text = assert(files[("%s/%s.%s"):format(id, stem, extension)], stem)
                 local symbol = names.print(v):gsub("^tq_", "tqk_")

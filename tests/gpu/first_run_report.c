@@ -208,12 +208,16 @@ static void write_depth(FILE *out, const text_table *depth, double read) {
             "kernel of this build, with a 95 %% interval.\n\n"
             "| keys | K / V | layout | µs | times f16 | interval | GB/s | of reading |\n"
             "|---|---|---|---|---|---|---|---|\n");
-    for (int i = 0; i < depth->n_rows; i++)
-        fprintf(out, "| %s | %s / %s | %s | %.1f | %.2f | %.2f to %.2f | %.0f | %.0f %% |\n",
-                table_text(depth, i, "n_kv"), table_text(depth, i, "k"), table_text(depth, i, "v"),
-                table_text(depth, i, "layout"), table_number(depth, i, "median_ns") * 1e-3, speedup_of(depth, i),
-                table_number(depth, i, "low"), table_number(depth, i, "high"), bandwidth_of(depth, i),
+    for (int i = 0; i < depth->n_rows; i++) {
+        char interval[48] = ""; /* too few rounds give none */
+        if (isfinite(table_number(depth, i, "low")))
+            snprintf(interval, sizeof interval, "%.2f to %.2f", table_number(depth, i, "low"),
+                     table_number(depth, i, "high"));
+        fprintf(out, "| %s | %s / %s | %s | %.1f | %.2f | %s | %.0f | %.0f %% |\n", table_text(depth, i, "n_kv"),
+                table_text(depth, i, "k"), table_text(depth, i, "v"), table_text(depth, i, "layout"),
+                table_number(depth, i, "median_ns") * 1e-3, speedup_of(depth, i), interval, bandwidth_of(depth, i),
                 100 * bandwidth_of(depth, i) / read);
+    }
     fprintf(out, "\n![times f16](speedup.svg)\n\n![bandwidth](bandwidth.svg)\n");
 }
 

@@ -1,5 +1,6 @@
--- Generates the kernels that gates.tsv names, and what the counter needs to know of each.
--- Usage: lua5.4 tests/gpu/gates.lua DIR [--bounded] [ARCH ...]    (only rows with a bound; no ARCH: all)
+-- Generates GPU kernels, and what the counter needs to know of each.
+-- Usage: lua5.4 tests/gpu/gates.lua DIR [all:ARCH | ARCH | NAME] ...
+-- all:ARCH is what tqgen writes for an arch; names and archs choose from gates.tsv; without any, all that it names.
 -- Writes DIR as tqgen would, and DIR/gates.json: a list of objects, one a kernel.
 
 local root = arg[0]:match("^(.*)tests/gpu/[^/]*$") or "./"
@@ -14,41 +15,53 @@ local kernels = require "kernels"
 local names = require "names"
 local space = require "space"
 
-local bounded = arg[2] == "--bounded"
-local wanted = {}
-for i = bounded and 3 or 2, #arg do
-    wanted[arg[i]] = true
-end
-
 local function fail(message)
     io.stderr:write("gates: ", message, "\n")
     os.exit(1)
 end
 
 local variants, used, about = {}, {}, {}
-for line in io.lines(root .. "tests/gpu/gates.tsv") do
-    local name, bound = line:match("^(tq_[%w_]+)\t%S+\t(%S+)")
-    local variant, message = name and names.parse(name)
-    if name and not variant then
-        fail(name .. ": " .. message)
+
+local function add(variant, name)
+    local arch = archs.get(variant.arch)
+    local geometry = families.of(variant).geometry(variant, arch, variant.k and formats.layout(variant.k, variant.head_dim),
+        variant.v and formats.layout(variant.v, variant.head_dim))
+    variants[#variants + 1] = variant
+    if not used[arch.name] then
+        used[arch.name] = true
+        used[#used + 1] = arch
     end
-    if name and (not next(wanted) or wanted[variant.arch]) and not (bounded and bound == "-") then
-        local legal, reason = space.check(variant)
-        if not legal then
-            fail(name .. ": " .. reason)
+    about[#about + 1] = { name = name, symbol = name:gsub("^tq_", "tqk_"), arch = arch.name, id = arch.id,
+        vendor = arch.vendor, wave = arch.warp, head_dim = variant.head_dim, gqa = variant.gqa or 0,
+        shared_limit = arch.shared_limit, threads = geometry.threads, shared_bytes = geometry.shared_bytes,
+        loop_keys = geometry.loop_keys }
+end
+
+local wanted, from_table = {}, #arg == 1
+for i = 2, #arg do
+    local all = arg[i]:match("^all:(.*)")
+    if all then
+        for _, variant in ipairs(space.select { arch = { all } } or fail("no arch " .. all)) do
+            add(variant, names.print(variant))
         end
-        local arch = archs.get(variant.arch)
-        local geometry = families.of(variant).geometry(variant, arch, variant.k and formats.layout(variant.k, variant.head_dim),
-            variant.v and formats.layout(variant.v, variant.head_dim))
-        variants[#variants + 1] = variant
-        if not used[arch.name] then
-            used[arch.name] = true
-            used[#used + 1] = arch
+    else
+        wanted[arg[i]], from_table = true, true
+    end
+end
+for line in io.lines(root .. "tests/gpu/gates.tsv") do
+    local name = from_table and line:match("^(tq_[%w_]+)")
+    if name then
+        local variant, unknown = names.parse(name)
+        if not variant then
+            fail(name .. ": " .. unknown)
         end
-        about[#about + 1] = { name = name, symbol = name:gsub("^tq_", "tqk_"), arch = arch.name, id = arch.id,
-            vendor = arch.vendor, wave = arch.warp, head_dim = variant.head_dim, gqa = variant.gqa or 0,
-            shared_limit = arch.shared_limit, threads = geometry.threads, shared_bytes = geometry.shared_bytes,
-            loop_keys = geometry.loop_keys }
+        if #arg == 1 or wanted[variant.arch] or wanted[name] then
+            local legal, reason = space.check(variant)
+            if not legal then
+                fail(name .. ": " .. reason)
+            end
+            add(variant, name)
+        end
     end
 end
 
