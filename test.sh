@@ -12,11 +12,11 @@ sh scripts/gpu_tools.sh
 jobs=$(nproc)
 for preset in asan tsan clang default; do
     printf '\n== %s: build and test\n' "$preset"
-    cmake --preset "$preset" >build.log 2>&1 || {
-        cat build.log
+    { cmake --preset "$preset" && cmake --build --preset "$preset"; } >build.log 2>&1 || {
+        tail -n 200 build.log
         exit 1
     }
+    tail -n 1 build.log
     rm build.log
-    cmake --build --preset "$preset" | tail -n 1
     ctest --preset "$preset" -j "$jobs"
 done

@@ -110,7 +110,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         const int slot = tile * 32 + lane, next = tile + TILE_WARPS < end ? tile + TILE_WARPS : tile;
         const tqg_u8 *k_next = tqa_unit_of(&tqg_again(p)->k, 32, next), *v_next = tqa_unit_of(&tqg_again(p)->v, 32, next);
 
-        float score[HEADS], before[HEADS];
+        float score[HEADS] = {0.0f}, before[HEADS];
         tqd_dots dots;
         tqd_start(&dots, q);
         TQG_UNROLL
