@@ -228,7 +228,12 @@ static void check_token(const job *j, test_cache *c, int s, int t, int h, void *
     a->n++;
     if (a->cpu)
         assert_int_equal(a->cpu->append(x, mean, signs, (int)mode, row), 0);
-    else
+    else if (j->format->bits == 16) { /* rounded twice, as everywhere: as a float, then as a half */
+        float difference[TQ_MAX_HEAD_DIM];
+        for (int i = 0; i < d; i++)
+            difference[i] = mean ? x[i] - mean[i] : x[i];
+        tq_ref_encode_row(j->format, j->side, difference, NULL, mode, row);
+    } else
         tq_ref_encode_row(j->format, j->side, x, mean, mode, row);
     if (j->format->bits == 16) {
         memcpy(c->expected + unit_at(c, s, h, slot), row, (size_t)j->format->row_bytes);
@@ -246,7 +251,8 @@ static void check_token(const job *j, test_cache *c, int s, int t, int h, void *
             expected.scale[i + v] = found.scale[i];
     }
     if (memcmp(&expected, &found, sizeof found) != 0) {
-        double slack = a->cpu ? 1e-3 : j->format->sub ? 0.3 : 1e-2;
+        /* The search is made for blocks of 32: over a longer one, its best scale can lose to the norm of a single row. */
+        double slack = a->cpu ? 1e-3 : j->format->sub ? 0.3 : j->format->block > 32 ? 0.05 : 1e-2;
         if (!(error <= least * (1 + slack)))
             fail_msg("%s, %s, sequence %d, token %d, head %d: squared error %g, expected %g", j->variant->name,
                      tq_scale_mode_name(a->mode), s, t, h, error, least);
