@@ -11,6 +11,7 @@
 --
 -- CPU archs:
 --   units       32-value units whose V sums share a vector (TQV_UNITS)
+--   byte_dot    an instruction that adds four products of bytes to a 32-bit lane: "unsigned" by signed ones, or "signed"
 --   kq_lanes    lanes that one K.q product can be spread over; one value: no choice
 --
 -- GPU archs:
@@ -28,6 +29,19 @@
 local archs = {}
 
 archs.list = {
+    {
+        name = "avx512",
+        kind = "cpu",
+        summary = "x86-64 with AVX-512 F, BW, DQ, VL and VNNI (Ice Lake, Zen 4 and later)",
+        cflags = { "-O3", "-march=x86-64-v4", "-mavx512vnni", "-mprefer-vector-width=512" },
+        gnu_cflags = { "-fno-tree-ter" }, -- see x86-64-v3
+        needs = { "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "avx512f", "avx512cd", "avx512bw", "avx512dq",
+            "avx512vl", "avx512vnni" },
+        vocabulary = "avx512.h",
+        units = 4,
+        byte_dot = true,
+        kq_lanes = { 16 },
+    },
     {
         name = "x86-64-v3",
         kind = "cpu",

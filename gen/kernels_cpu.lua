@@ -16,6 +16,7 @@ end
 -- What both kernel files of a format see: functions spell symbols.
 local function part_env(name, head_dim, arch)
     local env, layout = format_env(name, head_dim, arch.units)
+    env.bytes = layout.subs == 0 and arch.byte_dot or false
     env.append_symbol = symbol(name, head_dim, "append", arch)
     env.dequantise_symbol = symbol(name, head_dim, "dequantise", arch)
     function env.k_symbol(g) return symbol(name, head_dim, "k_g" .. g, arch) end
@@ -108,7 +109,8 @@ function kernels_cpu.files(arch, variants)
         end
         add(stem .. "_append.c", text.render(paths.append, part.env), "source")
     end
-    add("decode.c", text.render("templates/cpu/decode.c", { id = arch.id, banner = text.banner(arch, "") }), "source")
+    add("decode.c", text.render("templates/cpu/decode.c", { id = arch.id, banner = text.banner(arch, ""),
+        byte_dot = arch.byte_dot or false }), "source")
     add("registry.c", text.render("templates/registry.c", registry_env(arch, parts, own)), "source")
     return files
 end

@@ -5,7 +5,12 @@
 % assert(subs == 0 or (subs == (block + 15) // 16 and subs <= 16), "subs: one gain code per 16 values, at most 16")
 /* ${format} rows of head_dim ${head_dim}: K.q and P.V in the cache's own domain.
  * Decoded value = scale * step * centroid * gain. Between the scales everything is integer arithmetic: 8-bit centroids,
- * 16-bit q and weights, 32-bit sums. */
+ * 16-bit q and weights, 32-bit sums.
+% if bytes then
+ * A q or weight is two signed bytes, 256 hi + lo, each multiplied with the centroids as unsigned bytes, centroid + 128. */
+% else
+ * Centroids times gains are taken to 16 bits, even and odd values apart, and multiplied with pairs of 16-bit numbers. */
+% end
 #include <math.h>
 
 #include "rotate.h"
@@ -35,7 +40,9 @@ enum {
 };
 
 static const float STEP = ${hexf(step)};
-% if bits < 8 then
+% if bits < 8 and bytes then
+static const uint8_t CENTROIDS[16] = {${list(map(lookup_table, function(c) return c + 128 end))}};
+% elseif bits < 8 then
 static const int8_t CENTROIDS[16] = {${list(lookup_table)}};
 % end
 % if subs > 0 then
@@ -83,35 +90,89 @@ TQV_INLINE tqv_bits ${name}_spare(const tqv_bits *x) {
 %     end
 % end
 
+% local by_parameter, by_argument = bytes and "" or ", gain by", bytes and "" or ", by[g / 4]"
+% if bytes then
+/* The centroids of a group, + 128, as unsigned bytes. */
+typedef struct operands {
+    tqv_bits bytes;
+} operands;
+typedef struct sums {
+    tqv_bits high, low;
+} sums;
+
+TQV_INLINE operands decode_group(const tqv_bits *x, place at, tqv_bits table) {
+%     if bits == 8 then
+    (void)table;
+    return (operands){tqv_xor(x[at.word], tqv_bset1((int32_t)0x80808080))};
+%     else
+    const tqv_bits index = tqv_and(tqv_srl16(x[at.word], at.shift), tqv_bset1(0x01010101 * ${unit.mask}));
+    return (operands){tqv_lookup(table, index)};
+%     end
+}
+
+/* One number to multiply with: the high bytes of four, their low bytes. */
+TQV_INLINE sums add_products(sums s, operands x, tqv_bits high, tqv_bits low) {
+    return (sums){tqv_dot8(s.high, x.bytes, high), tqv_dot8(s.low, x.bytes, low)};
+}
+
+/* Sums begin at minus what the 128s will add. */
+TQV_INLINE sums no_sums(tqv_bits of_multipliers) {
+    return (sums){tqv_bzero(), tqv_sub32(tqv_bzero(), tqv_sll32(of_multipliers, 7))};
+}
+
+TQV_INLINE tqv_bits total_of(sums s) {
+    return tqv_add32(tqv_sll32(s.high, 8), s.low);
+}
+% else
 /* Multiplying the bytes of a lane by (gain, 0, gain, 0) and (0, gain, 0, gain) sign-extends its even and odd values to 16
  * bits, gain included. A negative gain flips the centroid: bit 3 of the index selects the negated half of the table. */
 typedef struct gain {
     tqv_bits even, odd, sign;
 } gain;
-% if subs > 0 then
+%     if subs > 0 then
 static const int32_t EVEN = 0x00ff00ff, ODD = (int32_t)0xff00ff00;
-% else
+%     else
 TQV_INLINE gain unit_gain(void) {
     return (gain){tqv_bset1(0x00010001), tqv_bset1(0x01000100), tqv_bzero()};
 }
-% end
+%     end
 
 /* The centroids of a group times its gain: 16-bit products of the even and of the odd values. */
-TQV_INLINE void decode_group(const tqv_bits *x, place at, tqv_bits table, gain by, tqv_bits *even, tqv_bits *odd) {
-% if bits == 8 then
+typedef struct operands {
+    tqv_bits even, odd;
+} operands;
+typedef struct sums {
+    tqv_bits all;
+} sums;
+
+TQV_INLINE operands decode_group(const tqv_bits *x, place at, tqv_bits table, gain by) {
+%     if bits == 8 then
     (void)table;
     const tqv_bits c = x[at.word];
-% else
-    const tqv_bits index = tqv_and(tqv_srl16(x[at.word], at.shift), tqv_bset1(0x01010101 * ${unit.mask}));
-%     if signed then
-    const tqv_bits c = tqv_lookup(table, tqv_or(index, by.sign));
 %     else
+    const tqv_bits index = tqv_and(tqv_srl16(x[at.word], at.shift), tqv_bset1(0x01010101 * ${unit.mask}));
+%         if signed then
+    const tqv_bits c = tqv_lookup(table, tqv_or(index, by.sign));
+%         else
     const tqv_bits c = tqv_lookup(table, index);
+%         end
 %     end
-% end
-    *even = tqv_maddu8(by.even, c);
-    *odd = tqv_maddu8(by.odd, c);
+    return (operands){tqv_maddu8(by.even, c), tqv_maddu8(by.odd, c)};
 }
+
+TQV_INLINE sums add_products(sums s, operands x, tqv_bits even, tqv_bits odd) {
+    return (sums){tqv_dot16(tqv_dot16(s.all, x.even, even), x.odd, odd)};
+}
+
+TQV_INLINE sums no_sums(tqv_bits of_multipliers) {
+    (void)of_multipliers;
+    return (sums){tqv_bzero()};
+}
+
+TQV_INLINE tqv_bits total_of(sums s) {
+    return s.all;
+}
+% end
 
 TQV_INLINE tqv_bits centroid_table(void) {
 % if bits == 8 then
@@ -125,7 +186,12 @@ TQV_INLINE tqv_bits centroid_table(void) {
 
 typedef struct query {
     float factor[TQ_MAX_GQA];
+% if bytes then
+    int32_t sum[N_BLOCKS][TQ_MAX_GQA]; /* of a block's q */
+    int32_t pairs[]; /* [group of 4 values][head][high, low][copies]: a byte of each value of q */
+% else
     int32_t pairs[]; /* [group of 4 values][head][even, odd][copies]: two 16-bit values of q each */
+% end
 } query;
 
 /* A pair fills a whole vector in memory, ready to be an operand, as long as all of q stays in half of a small L1. */
@@ -136,6 +202,34 @@ TQV_INLINE int copies(const int gqa) {
 TQV_INLINE tqv_bits pair_at(const int gqa, const int32_t *pairs, int i) {
     return copies(gqa) > 1 ? tqv_bload(pairs + i * TQV_LANES) : tqv_bset1(pairs[i]);
 }
+
+% if bytes then
+/* The high bytes of four neighbouring values, then their low bytes. */
+TQV_INLINE void to_numbers(tqv_bits x, int32_t *out) {
+    int32_t v[TQV_LANES];
+    tqv_bstore(v, x);
+    for (int g = 0; g < TQV_LANES / 4; g++) {
+        uint32_t high = 0, low = 0;
+        for (int i = 0; i < 4; i++) {
+            const int32_t value = v[4 * g + i], top = (value + 128) >> 8;
+            high |= ((uint32_t)top & 0xff) << 8 * i;
+            low |= ((uint32_t)value & 0xff) << 8 * i;
+        }
+        out[2 * g] = (int32_t)high;
+        out[2 * g + 1] = (int32_t)low;
+    }
+}
+% else
+/* Each of the even and the odd values of four with its neighbour but one. */
+TQV_INLINE void to_numbers(tqv_bits x, int32_t *out) {
+    int32_t v[TQV_LANES];
+    tqv_bstore(v, x);
+    for (int j = 0; j < TQV_LANES / 2; j++) {
+        const int value = j / 2 * 4 + j % 2;
+        out[j] = (int32_t)((uint32_t)(v[value] & 0xffff) | (uint32_t)v[value + 2] << 16);
+    }
+}
+% end
 
 TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride, float factor, query *out) {
     for (int h = 0; h < gqa; h++) {
@@ -155,7 +249,7 @@ TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride,
             const float total = tqv_hsum(block_sum);
             sum = total > sum || isnan(total) ? total : sum;
         }
-        float unit = tqv_hmax(most) / 32767.0f;
+        float unit = tqv_hmax(most) / 32639.0f; /* 127 * 256 + 127 */
 % if q_sum then
         if (sum > unit * ${hexf(q_sum)}) /* 32-bit sums stay exact whatever the cache holds */
             unit = sum / ${hexf(q_sum)};
@@ -169,11 +263,14 @@ TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride,
         }
         const tqv_f32 inverse = tqv_set1(unit > 0x1p-100f ? 1.0f / unit : 0.0f);
         for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {
-            int32_t x[TQV_LANES];
-            tqv_bstore(x, tqv_to_i32(tqv_mul(tqv_load(y + i), inverse)));
+            const tqv_bits x = tqv_to_i32(tqv_mul(tqv_load(y + i), inverse));
+            int32_t numbers[TQV_LANES / 2]; /* two per group of four values */
+            to_numbers(x, numbers);
+% if bytes then
+            out->sum[i / BLOCK][h] = (i % BLOCK ? out->sum[i / BLOCK][h] : 0) + tqv_sum32(x);
+% end
             for (int j = 0; j < TQV_LANES / 2; j++) {
-                const int value = j / 2 * 4 + j % 2; /* with its neighbour but one */
-                const int32_t pair = (int32_t)((uint32_t)(x[value] & 0xffff) | (uint32_t)x[value + 2] << 16);
+                const int32_t pair = numbers[j];
                 int32_t *to = out->pairs + (((i / 4 + j / 2) * gqa + h) * 2 + j % 2) * copies(gqa);
                 if (copies(gqa) > 1)
                     tqv_bstore(to, tqv_bset1(pair));
@@ -184,15 +281,14 @@ TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride,
     }
 }
 
-/* Adds n groups of a unit's words x; by: the gains of its halves. */
+/* Adds n groups of a unit's words x${bytes and "" or "; by: the gains of its halves"}. */
 TQV_INLINE void add_groups(const int gqa, const int n, const place *places, const tqv_bits *x, tqv_bits table,
-                           const gain *by, const int32_t *pairs, tqv_bits *sum) {
+                           ${bytes and "" or "const gain *by, "}const int32_t *pairs, sums *sum) {
     TQV_UNROLL for (int g = 0; g < n; g++) {
-        tqv_bits even, odd;
-        decode_group(x, places[g], table, by[g / 4], &even, &odd);
+        const operands c = decode_group(x, places[g], table${by_argument});
         TQV_UNROLL for (int h = 0; h < gqa; h++) {
             const int i = 2 * (g * gqa + h);
-            sum[h] = tqv_dot16(tqv_dot16(sum[h], even, pair_at(gqa, pairs, i)), odd, pair_at(gqa, pairs, i + 1));
+            sum[h] = add_products(sum[h], c, pair_at(gqa, pairs, i), pair_at(gqa, pairs, i + 1));
         }
     }
 }
@@ -230,9 +326,9 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
         for (int b = 0; b < N_BLOCKS; b++) {
             const uint8_t *block = keys.row + b * BLOCK_BYTES;
             const tqv_f32 scale = tqv_load_scales(block, keys.stride);
-            tqv_bits sum[TQ_MAX_GQA];
+            sums sum[TQ_MAX_GQA];
             TQV_UNROLL for (int h = 0; h < gqa; h++)
-                sum[h] = tqv_bzero();
+                sum[h] = no_sums(${bytes and "tqv_bset1(q->sum[b][h])" or "tqv_bzero()"});
 % if subs > 0 then
             codes c[CODE_WORDS];
             TQV_UNROLL for (int j = 0; j < CODE_WORDS; j++)
@@ -247,10 +343,10 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
 % end
 % if subs > 0 then
                 const gain by[2] = {key_gain(c, u, 0), key_gain(c, u, 1)};
-% else
+% elseif not bytes then
                 const gain by[2] = {unit_gain(), unit_gain()};
 % end
-                add_groups(gqa, 8, UNIT, x, table, by, pairs, sum);
+                add_groups(gqa, 8, UNIT, x, table, ${bytes and "" or "by, "}pairs, sum);
                 pairs += 2 * gqa * copies(gqa) * 8;
             }
 % if tail then
@@ -263,13 +359,13 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
 %     end
 %     if subs > 0 then
             const gain by = key_gain(c, UNITS, 0);
-%     else
+%     elseif not bytes then
             const gain by = unit_gain();
 %     end
-            add_groups(gqa, 4, TAIL, x, table, &by, pairs, sum);
+            add_groups(gqa, 4, TAIL, x, table, ${bytes and "" or "&by, "}pairs, sum);
 % end
             TQV_UNROLL for (int h = 0; h < gqa; h++)
-                total[h] = tqv_fma(tqv_from_i32(sum[h]), scale, total[h]);
+                total[h] = tqv_fma(tqv_from_i32(total_of(sum[h])), scale, total[h]);
         }
         TQV_UNROLL for (int h = 0; h < gqa; h++)
             tqv_store(scores + h * TQ_MAX_TILE + i, tqv_mul(total[h], tqv_set1(q->factor[h])));
@@ -309,17 +405,19 @@ typedef struct tile {
 % end
 } tile;
 
-/* Transposes n_words words of the units at byte `first` and `second` of all rows into t->words. */
-TQV_INLINE void transpose(tile *t, size_t first, size_t second, const int n_words) {
+/* Transposes n_words words of the units at bytes at[] of all rows into t->words. */
+TQV_INLINE void transpose(tile *t, const size_t at[TQV_UNITS], const int n_words) {
     for (int i = 0; i < t->rows->n; i += TQV_LANES) {
         const group keys = group_at(t->rows, i, t->staged, t->stage, STAGE_STRIDE);
-        if (first == HEADER)
+        if (at[0] == HEADER)
             prefetch_rows(t->rows, i, TQV_LANES, ROW_BYTES);
         for (int quad = 0; quad < TQV_LANES / 4; quad++) {
             const uint8_t *row = keys.row + (size_t)(4 * quad) * keys.stride;
             TQV_UNROLL for (int w = 0; w < n_words; w += 4) {
-                const uint8_t *const units[TQV_UNITS] = {row + first + 4 * w, row + second + 4 * w};
+                const uint8_t *units[TQV_UNITS];
                 tqv_bits out[4];
+                TQV_UNROLL for (int u = 0; u < TQV_UNITS; u++)
+                    units[u] = row + at[u] + 4 * w;
                 tqv_load_quad(units, keys.stride, out);
                 TQV_UNROLL for (int j = 0; j < 4; j++)
                     if (w + j < n_words)
@@ -349,13 +447,14 @@ static void load_gains(tile *t, int b) {
 % end
 /* Adds the tile's rows to `count` groups of values from `first` on. unit: the first unit of its block. */
 TQV_INLINE void accumulate_groups(const int gqa, const int first, const int count, const place *places, const int n_words,
-                                  const tile *t, int unit, const int32_t *weights, const float *factor,
+                                  const tile *t, int unit, const int32_t *weights, ${bytes and "const tqv_bits *weight_sums, " or ""}const float *factor,
                                   const float *decay, float *acc) {
     const tqv_bits table = centroid_table();
-    tqv_bits sum[TQ_MAX_GQA][4], even[4], odd[4];
+    sums sum[TQ_MAX_GQA][4];
+    operands c[4];
     TQV_UNROLL for (int h = 0; h < gqa; h++)
         TQV_UNROLL for (int g = 0; g < count; g++)
-            sum[h][g] = tqv_bzero();
+            sum[h][g] = no_sums(${bytes and "weight_sums[h]" or "tqv_bzero()"});
     for (int quad = 0; quad < t->quads; quad++) {
         tqv_bits x[${max_words} + 1];
         TQV_UNROLL for (int w = 0; w < n_words; w++)
@@ -373,16 +472,16 @@ TQV_INLINE void accumulate_groups(const int gqa, const int first, const int coun
             const int half = (first + g) / 4, lane = unit % 4, word = unit / 4;
             const gain by = {tqv_units(t->even[half][word][quad] + lane), tqv_units(t->odd[half][word][quad] + lane),
                              tqv_units(t->sign[half][word][quad] + lane)};
-% else
+% elseif not bytes then
             const gain by = unit_gain();
 % end
-            decode_group(x, places[first + g], table, by, &even[g], &odd[g]);
+            c[g] = decode_group(x, places[first + g], table${bytes and "" or ", by"});
         }
         TQV_UNROLL for (int h = 0; h < gqa; h++) {
             const int32_t *w = weights + h * HEAD_WEIGHTS + quad * 2 * TQV_UNITS;
-            const tqv_bits even_w = tqv_units(w), odd_w = tqv_units(w + TQV_UNITS);
+            const tqv_bits first_w = tqv_units(w), second_w = tqv_units(w + TQV_UNITS);
             TQV_UNROLL for (int g = 0; g < count; g++)
-                sum[h][g] = tqv_dot16(tqv_dot16(sum[h][g], even[g], even_w), odd[g], odd_w);
+                sum[h][g] = add_products(sum[h][g], c[g], first_w, second_w);
         }
     }
     (void)unit;
@@ -390,10 +489,23 @@ TQV_INLINE void accumulate_groups(const int gqa, const int first, const int coun
         TQV_UNROLL for (int g = 0; g < count; g++) {
             float *to = acc + h * ACC_VALUES + (first + g) * TQV_LANES;
             const tqv_f32 old = tqv_mul(tqv_load(to), tqv_set1(decay[h]));
-            tqv_store(to, tqv_fma(tqv_from_i32(sum[h][g]), tqv_set1(factor[h]), old));
+            tqv_store(to, tqv_fma(tqv_from_i32(total_of(sum[h][g])), tqv_set1(factor[h]), old));
         }
 }
 
+% if bytes then
+/* Per unit of a set, in its lanes: the sums of each head's weights. */
+TQV_INLINE void sum_weights(const int gqa, const int quads, const int32_t *weights, tqv_bits *out) {
+    const tqv_bits ones = tqv_bset1(0x01010101);
+    TQV_UNROLL for (int h = 0; h < gqa; h++) {
+        tqv_bits sum = tqv_bzero();
+        for (int i = 0; i < quads * 2 * TQV_UNITS; i += TQV_LANES)
+            sum = tqv_dot8(sum, ones, tqv_bload(weights + h * HEAD_WEIGHTS + i));
+        out[h] = tqv_weight_sums(sum);
+    }
+}
+
+% end
 /* Groups of values per pass: more share the loads of weights, fewer leave all sums in registers. */
 TQV_INLINE int groups_per_pass(const int gqa) {
     return gqa <= 2 ? 4 : gqa <= 4 ? 2 : 1;
@@ -406,25 +518,39 @@ TQV_SPECIALISE void accumulate(const int gqa, const tq_rows *rows, const int32_t
     t.staged = stage_last(rows, ROW_BYTES, t.stage, STAGE_STRIDE);
     t.quads = (rows->n + TQV_LANES - 1) / TQV_LANES * (TQV_LANES / 4);
     for (int i = 0; i < UNIT_GROUPS; i++) {
-        const int first = i * TQV_UNITS, second = first + 1 < ALL_UNITS ? first + 1 : first;
+        const int first = i * TQV_UNITS;
+        size_t at[TQV_UNITS];
+        for (int u = 0; u < TQV_UNITS; u++) /* the last again where there are no more */
+            at[u] = unit_at(first + u < ALL_UNITS ? first + u : ALL_UNITS - 1);
 % if subs > 0 then
         if (first % UNITS == 0)
             load_gains(&t, first / UNITS);
 % end
-        transpose(&t, unit_at(first), unit_at(second), UNIT_WORDS);
+        transpose(&t, at, UNIT_WORDS);
+% if bytes then
+        tqv_bits weight_sums[TQ_MAX_GQA];
+        sum_weights(gqa, t.quads, weights + SET_OF[i] * SET_WEIGHTS, weight_sums);
+% end
         TQV_UNROLL for (int g = 0; g < 8; g += groups_per_pass(gqa))
             accumulate_groups(gqa, g, groups_per_pass(gqa), UNIT, UNIT_WORDS, &t, first % UNITS,
-                              weights + SET_OF[i] * SET_WEIGHTS, factor, decay, acc + i * WIDE);
+                              weights + SET_OF[i] * SET_WEIGHTS, ${bytes and "weight_sums, " or ""}factor, decay, acc + i * WIDE);
     }
 % if tail then
-    transpose(&t, TAIL_AT, TAIL_AT, ${tail_unit.words + (tail_unit.half and 1 or 0)});
+    size_t tail_at[TQV_UNITS];
+    for (int u = 0; u < TQV_UNITS; u++)
+        tail_at[u] = TAIL_AT;
+    transpose(&t, tail_at, ${tail_unit.words + (tail_unit.half and 1 or 0)});
 %     if tail_unit.half then
     for (int quad = 0; quad < t.quads; quad++)
         t.words[quad][TAIL_WORDS] = tqv_quad_half(t.words[quad][TAIL_WORDS]);
 %     end
+%     if bytes then
+    tqv_bits weight_sums[TQ_MAX_GQA];
+    sum_weights(gqa, t.quads, weights + SET_OF[UNIT_GROUPS] * SET_WEIGHTS, weight_sums);
+%     end
     TQV_UNROLL for (int g = 0; g < 4; g += groups_per_pass(gqa))
         accumulate_groups(gqa, g, groups_per_pass(gqa), TAIL, ${tail_unit.words + (tail_unit.half and 1 or 0)}, &t, UNITS,
-                          weights + SET_OF[UNIT_GROUPS] * SET_WEIGHTS, factor, decay,
+                          weights + SET_OF[UNIT_GROUPS] * SET_WEIGHTS, ${bytes and "weight_sums, " or ""}factor, decay,
                           acc + UNIT_GROUPS * WIDE);
 % end
 }
@@ -450,5 +576,5 @@ static void finish(const float *acc, float *out) {
 TQ_AT_GQA(${g})
 const tq_k_stage ${k_symbol(g)} = {prepare_g${g}, score_g${g}};
 const tq_v_stage ${v_symbol(g)} = {
-    N_BLOCKS, N_SETS, SCALE_SETS, ${hexf(weight_sum)}, ACC_VALUES, scales_of, accumulate_g${g}, finish};
+    N_BLOCKS, N_SETS, SCALE_SETS, ${hexf(weight_sum)}, ${bytes and 1 or 0}, ACC_VALUES, scales_of, accumulate_g${g}, finish};
 % end

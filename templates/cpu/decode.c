@@ -9,7 +9,7 @@
 enum { STRIDE = TQ_MAX_TILE, QUADS = TQ_MAX_TILE / 4 };
 
 /* Largest integer weight. */
-#define WEIGHT_TOP 32767.0f
+#define WEIGHT_TOP 32639.0f /* 127 * 256 + 127 */
 
 /* softcap * tanh(s), through exp2: tanh(s) = 1 - 2 / (e^(2s) + 1) */
 static void cap_scores(float *scores, int n, float softcap) {
@@ -74,6 +74,12 @@ static void integer_weights(const tq_v_stage *v, const float *p, const float *sc
             tqv_bits w[TQV_UNITS];
             TQV_UNROLL for (int u = 0; u < TQV_UNITS; u++)
                 w[u] = tqv_to_i32(tqv_mul(share, tqv_load(scale[u] + i)));
+% if byte_dot then
+            if (v->byte_weights) {
+                tqv_store_byte_weights(to, w);
+                continue;
+            }
+% end
             tqv_store_weights(to, w);
         }
     }

@@ -1,0 +1,359 @@
+/* Vocabulary of AVX-512 (F, BW, DQ, VL and VNNI): what the algorithm texts are written in. See c.h for the meaning of each
+ * word in plain C. */
+#ifndef TQV_H
+#define TQV_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    TQV_LANES = 16, /* 32-bit lanes of a vector; keys per K group */
+    TQV_UNITS = 4,  /* units of 32 values whose V sums share a vector */
+};
+
+typedef __m512 tqv_f32;
+typedef __m512i tqv_bits;
+
+#define TQV_INLINE static inline __attribute__((always_inline, unused))
+/* A loop of constant length whose sums are to stay in registers. */
+#if defined(__clang__)
+#define TQV_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TQV_UNROLL _Pragma("GCC unroll 16")
+#endif
+/* A function with a GQA ratio as its first argument: one body per ratio where that pays. */
+#define TQV_SPECIALISE TQV_INLINE
+
+/* ---- float ------------------------------------------------------------------------------------------------------ */
+
+TQV_INLINE tqv_f32 tqv_zero(void) {
+    return _mm512_setzero_ps();
+}
+TQV_INLINE tqv_f32 tqv_set1(float x) {
+    return _mm512_set1_ps(x);
+}
+TQV_INLINE tqv_f32 tqv_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+TQV_INLINE void tqv_store(float *p, tqv_f32 x) {
+    _mm512_storeu_ps(p, x);
+}
+TQV_INLINE tqv_f32 tqv_add(tqv_f32 a, tqv_f32 b) {
+    return _mm512_add_ps(a, b);
+}
+TQV_INLINE tqv_f32 tqv_sub(tqv_f32 a, tqv_f32 b) {
+    return _mm512_sub_ps(a, b);
+}
+TQV_INLINE tqv_f32 tqv_mul(tqv_f32 a, tqv_f32 b) {
+    return _mm512_mul_ps(a, b);
+}
+TQV_INLINE tqv_f32 tqv_div(tqv_f32 a, tqv_f32 b) {
+    return _mm512_div_ps(a, b);
+}
+TQV_INLINE tqv_f32 tqv_fma(tqv_f32 a, tqv_f32 b, tqv_f32 c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+TQV_INLINE tqv_f32 tqv_max(tqv_f32 a, tqv_f32 b) {
+    return _mm512_max_ps(a, b);
+}
+TQV_INLINE tqv_f32 tqv_min(tqv_f32 a, tqv_f32 b) {
+    return _mm512_min_ps(a, b);
+}
+TQV_INLINE tqv_f32 tqv_abs(tqv_f32 a) {
+    return _mm512_abs_ps(a);
+}
+TQV_INLINE float tqv_hsum(tqv_f32 a) {
+    return _mm512_reduce_add_ps(a);
+}
+TQV_INLINE float tqv_hmax(tqv_f32 a) {
+    return _mm512_reduce_max_ps(a);
+}
+/* Lane i: what v[i] reduces to; far cheaper than one by one. */
+#define TQV_REDUCE_ALL(name, op)                                                                                       \
+    TQV_INLINE __m512 name##_pair(__m512 a, __m512 b) {                                                                \
+        return op(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));                                       \
+    }                                                                                                                  \
+    TQV_INLINE __m512 name##_four(const tqv_f32 *v) {                                                                  \
+        return name##_pair(name##_pair(v[0], v[1]), name##_pair(v[2], v[3]));                                          \
+    }                                                                                                                  \
+    TQV_INLINE __m512 name##_across(__m512 a, __m512 b) {                                                              \
+        return op(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));                                 \
+    }                                                                                                                  \
+    TQV_INLINE tqv_f32 name(const tqv_f32 v[TQV_LANES]) {                                                              \
+        return name##_across(name##_across(name##_four(v), name##_four(v + 4)),                                        \
+                             name##_across(name##_four(v + 8), name##_four(v + 12)));                                  \
+    }
+TQV_REDUCE_ALL(tqv_sums, _mm512_add_ps)
+TQV_REDUCE_ALL(tqv_maxima, _mm512_max_ps)
+
+TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
+    return _mm512_movm_epi32(_mm512_cmp_ps_mask(a, b, _CMP_GE_OQ));
+}
+TQV_INLINE tqv_bits tqv_to_i32(tqv_f32 a) {
+    return _mm512_cvtps_epi32(a);
+}
+TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
+    return _mm512_cvtepi32_ps(a);
+}
+TQV_INLINE tqv_f32 tqv_from_f16(const uint8_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+TQV_INLINE void tqv_to_f16(uint8_t *p, tqv_f32 a) {
+    const tqv_f32 top = _mm512_set1_ps(65504.0f);
+    a = _mm512_min_ps(_mm512_max_ps(a, _mm512_sub_ps(_mm512_setzero_ps(), top)), top);
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+
+/* x[i] = 2^x[i] for x <= 127, relative error 2e-7; 2^-126 below -126. Near-minimax polynomial on [-1/2, 1/2]; step by
+ * step for all n vectors, since the chain of one is long. */
+TQV_INLINE void tqv_exp2(tqv_f32 *x, const int n) {
+    static const float TERMS[] = {0x1.3cbf6cp-7f, 0x1.c6af6cp-5f, 0x1.ebfa4ap-3f, 0x1.62e43p-1f, 1.0f};
+    tqv_f32 whole[4], y[4];
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        x[i] = _mm512_max_ps(x[i], _mm512_set1_ps(-126.0f));
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        whole[i] = _mm512_roundscale_ps(x[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    TQV_UNROLL for (int i = 0; i < n; i++) {
+        x[i] = _mm512_sub_ps(x[i], whole[i]);
+        y[i] = _mm512_set1_ps(0x1.5f0896p-10f);
+    }
+    TQV_UNROLL for (int k = 0; k < 5; k++)
+        TQV_UNROLL for (int i = 0; i < n; i++)
+            y[i] = _mm512_fmadd_ps(y[i], x[i], _mm512_set1_ps(TERMS[k]));
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        x[i] = _mm512_scalef_ps(y[i], whole[i]);
+}
+
+/* ---- bytes, 16- and 32-bit integers ----------------------------------------------------------------------------- */
+
+TQV_INLINE tqv_bits tqv_bzero(void) {
+    return _mm512_setzero_si512();
+}
+TQV_INLINE tqv_bits tqv_bset1(int32_t x) {
+    return _mm512_set1_epi32(x);
+}
+TQV_INLINE tqv_bits tqv_bload(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+TQV_INLINE void tqv_bstore(void *p, tqv_bits x) {
+    _mm512_storeu_si512(p, x);
+}
+TQV_INLINE tqv_bits tqv_and(tqv_bits a, tqv_bits b) {
+    return _mm512_and_si512(a, b);
+}
+TQV_INLINE tqv_bits tqv_or(tqv_bits a, tqv_bits b) {
+    return _mm512_or_si512(a, b);
+}
+TQV_INLINE tqv_bits tqv_xor(tqv_bits a, tqv_bits b) {
+    return _mm512_xor_si512(a, b);
+}
+TQV_INLINE tqv_bits tqv_add32(tqv_bits a, tqv_bits b) {
+    return _mm512_add_epi32(a, b);
+}
+TQV_INLINE tqv_bits tqv_sub32(tqv_bits a, tqv_bits b) {
+    return _mm512_sub_epi32(a, b);
+}
+TQV_INLINE tqv_bits tqv_sub8(tqv_bits a, tqv_bits b) {
+    return _mm512_sub_epi8(a, b);
+}
+TQV_INLINE tqv_bits tqv_abs8(tqv_bits a) {
+    return _mm512_abs_epi8(a);
+}
+TQV_INLINE tqv_bits tqv_select(tqv_bits mask, tqv_bits a, tqv_bits b) {
+    return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
+}
+#define tqv_sll32(x, n) _mm512_slli_epi32((x), (n))
+#define tqv_srl16(x, n) ((n) ? _mm512_srli_epi16((x), (n)) : (x))
+TQV_INLINE tqv_bits tqv_table(const void *table) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table));
+}
+TQV_INLINE tqv_bits tqv_lookup(tqv_bits table, tqv_bits index) {
+    return _mm512_shuffle_epi8(table, index);
+}
+TQV_INLINE tqv_bits tqv_maddu8(tqv_bits u, tqv_bits s) {
+    return _mm512_maddubs_epi16(u, s);
+}
+TQV_INLINE tqv_bits tqv_dot16(tqv_bits sum, tqv_bits a, tqv_bits b) {
+    return _mm512_dpwssd_epi32(sum, a, b);
+}
+/* sum + four products each of unsigned bytes u and signed bytes s */
+TQV_INLINE tqv_bits tqv_dot8(tqv_bits sum, tqv_bits u, tqv_bits s) {
+    return _mm512_dpbusd_epi32(sum, u, s);
+}
+TQV_INLINE int32_t tqv_sum32(tqv_bits x) {
+    return _mm512_reduce_add_epi32(x);
+}
+TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
+    const __m512i bits = _mm512_castps_si512(x), top = _mm512_set1_epi32(INT32_MIN);
+    return _mm512_castsi512_ps(_mm512_mask_xor_epi32(bits, (__mmask16)signs, bits, top));
+}
+TQV_INLINE tqv_f32 tqv_lookup_f32(const float table[8], tqv_bits index) {
+    return _mm512_permutexvar_ps(index, _mm512_broadcast_f32x8(_mm256_loadu_ps(table)));
+}
+TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(x));
+}
+TQV_INLINE tqv_bits tqv_low_bytes(const tqv_bits x[4]) {
+    const __m512i words = _mm512_packus_epi16(_mm512_packs_epi32(x[0], x[1]), _mm512_packs_epi32(x[2], x[3]));
+    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), words);
+}
+TQV_INLINE void tqv_prefetch(const void *p) {
+    _mm_prefetch((const char *)p, _MM_HINT_T1);
+}
+
+/* ---- runs of 16 values: two per vector of 16-bit lanes, in its low and high 64-bit halves; four per vector of bytes -- */
+
+TQV_INLINE tqv_bits tqv_narrow32(tqv_bits a, tqv_bits b) {
+    return _mm512_packs_epi32(a, b);
+}
+TQV_INLINE tqv_bits tqv_narrow16(tqv_bits a, tqv_bits b) {
+    return _mm512_packs_epi16(a, b);
+}
+TQV_INLINE tqv_bits tqv_mul_q15(tqv_bits a, tqv_bits b) {
+    return _mm512_mulhrs_epi16(a, b);
+}
+TQV_INLINE tqv_bits tqv_per_run(const uint32_t *table, const int32_t *index, int i) {
+    const __m512i low = _mm512_set1_epi32((int)table[index[2 * i]]), high = _mm512_set1_epi32((int)table[index[2 * i + 1]]);
+    return _mm512_mask_blend_epi64(0xaa, low, high);
+}
+TQV_INLINE tqv_bits tqv_across(tqv_bits a, tqv_bits b) {
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+TQV_INLINE tqv_bits tqv_run_sums(const tqv_bits x[4]) {
+    return tqv_across(tqv_across(x[0], x[1]), tqv_across(x[2], x[3]));
+}
+
+/* ---- keys in lanes ---------------------------------------------------------------------------------------------- */
+
+TQV_INLINE tqv_bits tqv_four128(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d) {
+    __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)a));
+    x = _mm512_mask_broadcast_i32x4(x, 0x00f0, _mm_loadu_si128((const __m128i *)(const void *)b));
+    x = _mm512_mask_broadcast_i32x4(x, 0x0f00, _mm_loadu_si128((const __m128i *)(const void *)c));
+    return _mm512_mask_broadcast_i32x4(x, 0xf000, _mm_loadu_si128((const __m128i *)(const void *)d));
+}
+/* Rows i, i+4, i+8, i+12. */
+TQV_INLINE tqv_bits tqv_rows128(const uint8_t *p, size_t stride) {
+    return tqv_four128(p, p + 4 * stride, p + 8 * stride, p + 12 * stride);
+}
+TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4]) {
+    const tqv_bits r0 = tqv_rows128(p, stride), r1 = tqv_rows128(p + stride, stride);
+    const tqv_bits r2 = tqv_rows128(p + 2 * stride, stride), r3 = tqv_rows128(p + 3 * stride, stride);
+    const tqv_bits a = _mm512_unpacklo_epi32(r0, r1), b = _mm512_unpackhi_epi32(r0, r1);
+    const tqv_bits c = _mm512_unpacklo_epi32(r2, r3), d = _mm512_unpackhi_epi32(r2, r3);
+    out[0] = _mm512_unpacklo_epi64(a, c);
+    out[1] = _mm512_unpackhi_epi64(a, c);
+    out[2] = _mm512_unpacklo_epi64(b, d);
+    out[3] = _mm512_unpackhi_epi64(b, d);
+}
+TQV_INLINE __m128i tqv_load32(const uint8_t *p) {
+    int32_t x;
+    memcpy(&x, p, 4);
+    return _mm_cvtsi32_si128(x);
+}
+/* Eight 16-bit values; reads two bytes more of each row. */
+TQV_INLINE __m128i tqv_gather16(const uint8_t *p, size_t stride) {
+    const uint8_t *q = p + 4 * stride;
+    const __m128i a = _mm_unpacklo_epi16(tqv_load32(p), tqv_load32(p + stride));
+    const __m128i b = _mm_unpacklo_epi16(tqv_load32(p + 2 * stride), tqv_load32(p + 3 * stride));
+    const __m128i c = _mm_unpacklo_epi16(tqv_load32(q), tqv_load32(q + stride));
+    const __m128i d = _mm_unpacklo_epi16(tqv_load32(q + 2 * stride), tqv_load32(q + 3 * stride));
+    return _mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
+}
+TQV_INLINE __m256i tqv_halves(const uint8_t *p, size_t stride) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(tqv_gather16(p, stride)), tqv_gather16(p + 8 * stride, stride), 1);
+}
+TQV_INLINE tqv_f32 tqv_load_scales(const uint8_t *p, size_t stride) {
+    return _mm512_cvtph_ps(tqv_halves(p, stride));
+}
+TQV_INLINE tqv_bits tqv_load_half(const uint8_t *p, size_t stride) {
+    const __m512i x = _mm512_cvtepu16_epi32(tqv_halves(p, stride));
+    return _mm512_and_si512(_mm512_or_si512(x, _mm512_slli_epi32(x, 12)), _mm512_set1_epi32(0x0f0f0f0f));
+}
+TQV_INLINE tqv_bits tqv_load_dwords(const uint8_t *p, size_t stride) {
+    int32_t x[16];
+    for (int i = 0; i < 16; i++)
+        memcpy(&x[i], p + (size_t)i * stride, 4);
+    return _mm512_setr_epi32(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], x[11], x[12], x[13],
+                             x[14], x[15]);
+}
+/* The same 16 bytes in every 128-bit lane. */
+#define TQV_BYTES(...) _mm512_broadcast_i32x4(_mm_setr_epi8(__VA_ARGS__))
+TQV_INLINE tqv_bits tqv_spread(tqv_bits x, int k, int32_t keep) {
+    const __m512i base = TQV_BYTES(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12);
+    const __m512i byte = _mm512_add_epi8(base, _mm512_set1_epi8((char)k));
+    return _mm512_and_si512(_mm512_shuffle_epi8(x, byte), _mm512_set1_epi32(keep));
+}
+
+/* ---- values in lanes, keys in bytes ----------------------------------------------------------------------------- */
+
+/* rows[u] is unit u of the first of four keys. */
+TQV_INLINE void tqv_load_quad(const uint8_t *const rows[TQV_UNITS], size_t stride, tqv_bits out[4]) {
+    const size_t s2 = 2 * stride, s3 = 3 * stride;
+    const tqv_bits r0 = tqv_four128(rows[0], rows[1], rows[2], rows[3]);
+    const tqv_bits r1 = tqv_four128(rows[0] + stride, rows[1] + stride, rows[2] + stride, rows[3] + stride);
+    const tqv_bits r2 = tqv_four128(rows[0] + s2, rows[1] + s2, rows[2] + s2, rows[3] + s2);
+    const tqv_bits r3 = tqv_four128(rows[0] + s3, rows[1] + s3, rows[2] + s3, rows[3] + s3);
+    const tqv_bits a = _mm512_unpacklo_epi8(r0, r1), b = _mm512_unpackhi_epi8(r0, r1);
+    const tqv_bits c = _mm512_unpacklo_epi8(r2, r3), d = _mm512_unpackhi_epi8(r2, r3);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    out[0] = _mm512_permutexvar_epi32(order, _mm512_unpacklo_epi16(a, c));
+    out[1] = _mm512_permutexvar_epi32(order, _mm512_unpackhi_epi16(a, c));
+    out[2] = _mm512_permutexvar_epi32(order, _mm512_unpacklo_epi16(b, d));
+    out[3] = _mm512_permutexvar_epi32(order, _mm512_unpackhi_epi16(b, d));
+}
+TQV_INLINE tqv_bits tqv_quad_half(tqv_bits x) {
+    x = _mm512_inserti64x4(x, _mm256_srli_epi16(_mm512_castsi512_si256(x), 4), 1);
+    return _mm512_and_si512(x, _mm512_set1_epi32(0x0f0f0f0f));
+}
+TQV_INLINE tqv_bits tqv_transpose_bytes(tqv_bits x) {
+    return _mm512_shuffle_epi8(x, TQV_BYTES(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+}
+TQV_INLINE tqv_bits tqv_units(const int32_t p[TQV_UNITS]) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+/* Weights of LANES keys, one vector of 32-bit integers per unit: [quad][even, odd keys][unit], two 16-bit weights each. */
+TQV_INLINE void tqv_store_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
+    const __m512i order = TQV_BYTES(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    const __m512i a = _mm512_shuffle_epi8(_mm512_packs_epi32(w[0], w[1]), order);
+    const __m512i b = _mm512_shuffle_epi8(_mm512_packs_epi32(w[2], w[3]), order);
+    const __m512i even = _mm512_unpacklo_epi64(a, b), odd = _mm512_unpackhi_epi64(a, b);
+    _mm512_storeu_si512(p, _mm512_permutex2var_epi64(even, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), odd));
+    _mm512_storeu_si512(p + 16, _mm512_permutex2var_epi64(even, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), odd));
+}
+/* The same as signed bytes: [quad][high bytes, low bytes of its four keys][unit]. */
+TQV_INLINE void tqv_store_byte_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
+    __m512i h[4], l[4];
+    TQV_UNROLL for (int u = 0; u < 4; u++) {
+        h[u] = _mm512_srai_epi32(_mm512_add_epi32(w[u], _mm512_set1_epi32(128)), 8);
+        l[u] = _mm512_sub_epi32(w[u], _mm512_slli_epi32(h[u], 8));
+    }
+    const __m512i high = _mm512_packs_epi16(_mm512_packs_epi32(h[0], h[1]), _mm512_packs_epi32(h[2], h[3]));
+    const __m512i low = _mm512_packs_epi16(_mm512_packs_epi32(l[0], l[1]), _mm512_packs_epi32(l[2], l[3]));
+    _mm512_storeu_si512(p, _mm512_permutex2var_epi64(high, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), low));
+    _mm512_storeu_si512(p + 16, _mm512_permutex2var_epi64(high, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), low));
+}
+/* From sums over vectors of byte weights to sums of whole weights, each in every lane of its unit. */
+TQV_INLINE tqv_bits tqv_weight_sums(tqv_bits x) {
+    x = _mm512_add_epi32(x, _mm512_shuffle_i32x4(x, x, 0x4e));
+    return _mm512_add_epi32(_mm512_slli_epi32(_mm512_shuffle_i32x4(x, x, 0x00), 8), _mm512_shuffle_i32x4(x, x, 0x55));
+}
+
+/* ---- transform -------------------------------------------------------------------------------------------------- */
+
+/* Unnormalised Hadamard over the lanes: x plus its neighbour at distance h, negated first where bit h of the lane is set. */
+TQV_INLINE tqv_f32 tqv_hadamard(tqv_f32 x) {
+    const __m512i top = _mm512_set1_epi32(INT32_MIN);
+#define TQV_STEP(lanes, neighbour)                                                                                     \
+    x = _mm512_add_ps(_mm512_castsi512_ps(_mm512_mask_xor_epi32(_mm512_castps_si512(x), lanes, _mm512_castps_si512(x), \
+                                                                top)),                                                 \
+                      neighbour)
+    TQV_STEP(0xaaaa, _mm512_permute_ps(x, 0xb1));
+    TQV_STEP(0xcccc, _mm512_permute_ps(x, 0x4e));
+    TQV_STEP(0xf0f0, _mm512_shuffle_f32x4(x, x, 0xb1));
+    TQV_STEP(0xff00, _mm512_shuffle_f32x4(x, x, 0x4e));
+#undef TQV_STEP
+    return x;
+}
+
+#endif
