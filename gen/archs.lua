@@ -39,7 +39,7 @@ archs.list = {
             "avx512vl", "avx512vnni" },
         vocabulary = "avx512.h",
         units = 4,
-        byte_dot = true,
+        byte_dot = "unsigned",
         kq_lanes = { 16 },
     },
     {
@@ -52,6 +52,17 @@ archs.list = {
         vocabulary = "x86_64_v3.h",
         units = 2,
         kq_lanes = { 8 },
+    },
+    {
+        name = "armv8.2-a",
+        kind = "cpu",
+        summary = "64-bit Arm with dot products (Cortex-A76, Neoverse N1, Apple M1 and later)",
+        cflags = { "-O3", "-march=armv8.2-a+dotprod+fp16" },
+        needs = { "neon", "dotprod", "fp16" },
+        vocabulary = "armv8_2a.h",
+        units = 1,
+        byte_dot = "signed",
+        kq_lanes = { 4 },
     },
     {
         name = "c",

@@ -54,7 +54,7 @@ static void choose_fastest(tq_plan *plan, double *times) {
     int n = plan->n_candidates, n_measured = 0, winner = 0;
     double best = INFINITY;
     for (int i = 0; i < n; i++) {
-        best = fmin(best, times[i]);
+        best = times[i] < best ? times[i] : best;
         n_measured += times[i] < INFINITY;
     }
     while (times[winner] > tie * best)

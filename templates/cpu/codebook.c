@@ -6,8 +6,10 @@
 /* ${format} rows of head_dim ${head_dim}: K.q and P.V in the cache's own domain.
  * Decoded value = scale * step * centroid * gain. Between the scales everything is integer arithmetic: 8-bit centroids,
  * 16-bit q and weights, 32-bit sums.
-% if bytes then
+% if bytes == "unsigned" then
  * A q or weight is two signed bytes, 256 hi + lo, each multiplied with the centroids as unsigned bytes, centroid + 128. */
+% elseif bytes then
+ * A q or weight is two signed bytes, 256 hi + lo, each multiplied with the centroids. */
 % else
  * Centroids times gains are taken to 16 bits, even and odd values apart, and multiplied with pairs of 16-bit numbers. */
 % end
@@ -40,7 +42,7 @@ enum {
 };
 
 static const float STEP = ${hexf(step)};
-% if bits < 8 and bytes then
+% if bits < 8 and bytes == "unsigned" then
 static const uint8_t CENTROIDS[16] = {${list(map(lookup_table, function(c) return c + 128 end))}};
 % elseif bits < 8 then
 static const int8_t CENTROIDS[16] = {${list(lookup_table)}};
@@ -92,7 +94,7 @@ TQV_INLINE tqv_bits ${name}_spare(const tqv_bits *x) {
 
 % local by_parameter, by_argument = bytes and "" or ", gain by", bytes and "" or ", by[g / 4]"
 % if bytes then
-/* The centroids of a group, + 128, as unsigned bytes. */
+/* The centroids of a group as bytes${bytes == "unsigned" and ", + 128" or ""}. */
 typedef struct operands {
     tqv_bits bytes;
 } operands;
@@ -103,7 +105,11 @@ typedef struct sums {
 TQV_INLINE operands decode_group(const tqv_bits *x, place at, tqv_bits table) {
 %     if bits == 8 then
     (void)table;
+%         if bytes == "unsigned" then
     return (operands){tqv_xor(x[at.word], tqv_bset1((int32_t)0x80808080))};
+%         else
+    return (operands){x[at.word]};
+%         end
 %     else
     const tqv_bits index = tqv_and(tqv_srl16(x[at.word], at.shift), tqv_bset1(0x01010101 * ${unit.mask}));
     return (operands){tqv_lookup(table, index)};
@@ -115,10 +121,17 @@ TQV_INLINE sums add_products(sums s, operands x, tqv_bits high, tqv_bits low) {
     return (sums){tqv_dot8(s.high, x.bytes, high), tqv_dot8(s.low, x.bytes, low)};
 }
 
+% if bytes == "unsigned" then
 /* Sums begin at minus what the 128s will add. */
 TQV_INLINE sums no_sums(tqv_bits of_multipliers) {
     return (sums){tqv_bzero(), tqv_sub32(tqv_bzero(), tqv_sll32(of_multipliers, 7))};
 }
+% else
+TQV_INLINE sums no_sums(tqv_bits of_multipliers) {
+    (void)of_multipliers;
+    return (sums){tqv_bzero(), tqv_bzero()};
+}
+% end
 
 TQV_INLINE tqv_bits total_of(sums s) {
     return tqv_add32(tqv_sll32(s.high, 8), s.low);
@@ -186,8 +199,10 @@ TQV_INLINE tqv_bits centroid_table(void) {
 
 typedef struct query {
     float factor[TQ_MAX_GQA];
-% if bytes then
+% if bytes == "unsigned" then
     int32_t sum[N_BLOCKS][TQ_MAX_GQA]; /* of a block's q */
+% end
+% if bytes then
     int32_t pairs[]; /* [group of 4 values][head][high, low][copies]: a byte of each value of q */
 % else
     int32_t pairs[]; /* [group of 4 values][head][even, odd][copies]: two 16-bit values of q each */
@@ -266,7 +281,7 @@ TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride,
             const tqv_bits x = tqv_to_i32(tqv_mul(tqv_load(y + i), inverse));
             int32_t numbers[TQV_LANES / 2]; /* two per group of four values */
             to_numbers(x, numbers);
-% if bytes then
+% if bytes == "unsigned" then
             out->sum[i / BLOCK][h] = (i % BLOCK ? out->sum[i / BLOCK][h] : 0) + tqv_sum32(x);
 % end
             for (int j = 0; j < TQV_LANES / 2; j++) {
@@ -328,7 +343,7 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
             const tqv_f32 scale = tqv_load_scales(block, keys.stride);
             sums sum[TQ_MAX_GQA];
             TQV_UNROLL for (int h = 0; h < gqa; h++)
-                sum[h] = no_sums(${bytes and "tqv_bset1(q->sum[b][h])" or "tqv_bzero()"});
+                sum[h] = no_sums(${bytes == "unsigned" and "tqv_bset1(q->sum[b][h])" or "tqv_bzero()"});
 % if subs > 0 then
             codes c[CODE_WORDS];
             TQV_UNROLL for (int j = 0; j < CODE_WORDS; j++)
@@ -447,14 +462,14 @@ static void load_gains(tile *t, int b) {
 % end
 /* Adds the tile's rows to `count` groups of values from `first` on. unit: the first unit of its block. */
 TQV_INLINE void accumulate_groups(const int gqa, const int first, const int count, const place *places, const int n_words,
-                                  const tile *t, int unit, const int32_t *weights, ${bytes and "const tqv_bits *weight_sums, " or ""}const float *factor,
+                                  const tile *t, int unit, const int32_t *weights, ${bytes == "unsigned" and "const tqv_bits *weight_sums, " or ""}const float *factor,
                                   const float *decay, float *acc) {
     const tqv_bits table = centroid_table();
     sums sum[TQ_MAX_GQA][4];
     operands c[4];
     TQV_UNROLL for (int h = 0; h < gqa; h++)
         TQV_UNROLL for (int g = 0; g < count; g++)
-            sum[h][g] = no_sums(${bytes and "weight_sums[h]" or "tqv_bzero()"});
+            sum[h][g] = no_sums(${bytes == "unsigned" and "weight_sums[h]" or "tqv_bzero()"});
     for (int quad = 0; quad < t->quads; quad++) {
         tqv_bits x[${max_words} + 1];
         TQV_UNROLL for (int w = 0; w < n_words; w++)
@@ -493,7 +508,7 @@ TQV_INLINE void accumulate_groups(const int gqa, const int first, const int coun
         }
 }
 
-% if bytes then
+% if bytes == "unsigned" then
 /* Per unit of a set, in its lanes: the sums of each head's weights. */
 TQV_INLINE void sum_weights(const int gqa, const int quads, const int32_t *weights, tqv_bits *out) {
     const tqv_bits ones = tqv_bset1(0x01010101);
@@ -527,13 +542,13 @@ TQV_SPECIALISE void accumulate(const int gqa, const tq_rows *rows, const int32_t
             load_gains(&t, first / UNITS);
 % end
         transpose(&t, at, UNIT_WORDS);
-% if bytes then
+% if bytes == "unsigned" then
         tqv_bits weight_sums[TQ_MAX_GQA];
         sum_weights(gqa, t.quads, weights + SET_OF[i] * SET_WEIGHTS, weight_sums);
 % end
         TQV_UNROLL for (int g = 0; g < 8; g += groups_per_pass(gqa))
             accumulate_groups(gqa, g, groups_per_pass(gqa), UNIT, UNIT_WORDS, &t, first % UNITS,
-                              weights + SET_OF[i] * SET_WEIGHTS, ${bytes and "weight_sums, " or ""}factor, decay, acc + i * WIDE);
+                              weights + SET_OF[i] * SET_WEIGHTS, ${bytes == "unsigned" and "weight_sums, " or ""}factor, decay, acc + i * WIDE);
     }
 % if tail then
     size_t tail_at[TQV_UNITS];
@@ -544,13 +559,13 @@ TQV_SPECIALISE void accumulate(const int gqa, const tq_rows *rows, const int32_t
     for (int quad = 0; quad < t.quads; quad++)
         t.words[quad][TAIL_WORDS] = tqv_quad_half(t.words[quad][TAIL_WORDS]);
 %     end
-%     if bytes then
+%     if bytes == "unsigned" then
     tqv_bits weight_sums[TQ_MAX_GQA];
     sum_weights(gqa, t.quads, weights + SET_OF[UNIT_GROUPS] * SET_WEIGHTS, weight_sums);
 %     end
     TQV_UNROLL for (int g = 0; g < 4; g += groups_per_pass(gqa))
         accumulate_groups(gqa, g, groups_per_pass(gqa), TAIL, ${tail_unit.words + (tail_unit.half and 1 or 0)}, &t, UNITS,
-                          weights + SET_OF[UNIT_GROUPS] * SET_WEIGHTS, ${bytes and "weight_sums, " or ""}factor, decay,
+                          weights + SET_OF[UNIT_GROUPS] * SET_WEIGHTS, ${bytes == "unsigned" and "weight_sums, " or ""}factor, decay,
                           acc + UNIT_GROUPS * WIDE);
 % end
 }

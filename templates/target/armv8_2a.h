@@ -1,0 +1,314 @@
+/* Vocabulary of armv8.2-a with dot products (NEON): what the algorithm texts are written in. See c.h for the meaning of
+ * each word in plain C. */
+#ifndef TQV_H
+#define TQV_H
+
+#include <arm_neon.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    TQV_LANES = 4, /* 32-bit lanes of a vector; keys per K group */
+    TQV_UNITS = 1, /* units of 32 values whose V sums share a vector */
+};
+
+typedef float32x4_t tqv_f32;
+typedef int32x4_t tqv_bits;
+
+#define TQV_INLINE static inline __attribute__((always_inline, unused))
+/* A loop of constant length whose sums are to stay in registers. */
+#if defined(__clang__)
+#define TQV_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TQV_UNROLL _Pragma("GCC unroll 16")
+#endif
+/* A function with a GQA ratio as its first argument: one body per ratio where that pays. */
+#define TQV_SPECIALISE TQV_INLINE
+
+#define TQV_U8(x) vreinterpretq_u8_s32(x)
+#define TQV_S8(x) vreinterpretq_s8_s32(x)
+#define TQV_S16(x) vreinterpretq_s16_s32(x)
+#define TQV_OF_U8(x) vreinterpretq_s32_u8(x)
+#define TQV_OF_S8(x) vreinterpretq_s32_s8(x)
+#define TQV_OF_S16(x) vreinterpretq_s32_s16(x)
+
+/* ---- float ------------------------------------------------------------------------------------------------------ */
+
+TQV_INLINE tqv_f32 tqv_zero(void) {
+    return vdupq_n_f32(0.0f);
+}
+TQV_INLINE tqv_f32 tqv_set1(float x) {
+    return vdupq_n_f32(x);
+}
+TQV_INLINE tqv_f32 tqv_load(const float *p) {
+    return vld1q_f32(p);
+}
+TQV_INLINE void tqv_store(float *p, tqv_f32 x) {
+    vst1q_f32(p, x);
+}
+TQV_INLINE tqv_f32 tqv_add(tqv_f32 a, tqv_f32 b) {
+    return vaddq_f32(a, b);
+}
+TQV_INLINE tqv_f32 tqv_sub(tqv_f32 a, tqv_f32 b) {
+    return vsubq_f32(a, b);
+}
+TQV_INLINE tqv_f32 tqv_mul(tqv_f32 a, tqv_f32 b) {
+    return vmulq_f32(a, b);
+}
+TQV_INLINE tqv_f32 tqv_div(tqv_f32 a, tqv_f32 b) {
+    return vdivq_f32(a, b);
+}
+TQV_INLINE tqv_f32 tqv_fma(tqv_f32 a, tqv_f32 b, tqv_f32 c) {
+    return vfmaq_f32(c, a, b);
+}
+/* Where one is NaN, b, as on x86. */
+TQV_INLINE tqv_f32 tqv_max(tqv_f32 a, tqv_f32 b) {
+    return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+TQV_INLINE tqv_f32 tqv_min(tqv_f32 a, tqv_f32 b) {
+    return vbslq_f32(vcltq_f32(a, b), a, b);
+}
+TQV_INLINE tqv_f32 tqv_abs(tqv_f32 a) {
+    return vabsq_f32(a);
+}
+TQV_INLINE float tqv_hsum(tqv_f32 a) {
+    return vaddvq_f32(a);
+}
+TQV_INLINE float tqv_hmax(tqv_f32 a) {
+    return vmaxvq_f32(a);
+}
+/* Lane i: what v[i] reduces to. */
+TQV_INLINE tqv_f32 tqv_sums(const tqv_f32 v[TQV_LANES]) {
+    return vpaddq_f32(vpaddq_f32(v[0], v[1]), vpaddq_f32(v[2], v[3]));
+}
+TQV_INLINE tqv_f32 tqv_maxima(const tqv_f32 v[TQV_LANES]) {
+    return vpmaxq_f32(vpmaxq_f32(v[0], v[1]), vpmaxq_f32(v[2], v[3]));
+}
+TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
+    return vreinterpretq_s32_u32(vcgeq_f32(a, b));
+}
+TQV_INLINE tqv_bits tqv_to_i32(tqv_f32 a) {
+    return vcvtnq_s32_f32(a);
+}
+TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
+    return vcvtq_f32_s32(a);
+}
+TQV_INLINE tqv_f32 tqv_from_f16(const uint8_t *p) {
+    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
+}
+TQV_INLINE void tqv_to_f16(uint8_t *p, tqv_f32 a) {
+    const tqv_f32 top = vdupq_n_f32(65504.0f);
+    a = vminq_f32(vmaxq_f32(a, vnegq_f32(top)), top);
+    vst1_u8(p, vreinterpret_u8_f16(vcvt_f16_f32(a)));
+}
+
+/* x[i] = 2^x[i] for x <= 127, relative error 2e-7; 2^-126 below -126. Near-minimax polynomial on [-1/2, 1/2]; step by
+ * step for all n vectors, since the chain of one is long. */
+TQV_INLINE void tqv_exp2(tqv_f32 *x, const int n) {
+    static const float TERMS[] = {0x1.3cbf6cp-7f, 0x1.c6af6cp-5f, 0x1.ebfa4ap-3f, 0x1.62e43p-1f, 1.0f};
+    tqv_f32 whole[4], y[4];
+    TQV_UNROLL for (int i = 0; i < n; i++) {
+        x[i] = tqv_max(x[i], vdupq_n_f32(-126.0f));
+        whole[i] = vrndnq_f32(x[i]);
+        x[i] = vsubq_f32(x[i], whole[i]);
+        y[i] = vdupq_n_f32(0x1.5f0896p-10f);
+    }
+    TQV_UNROLL for (int k = 0; k < 5; k++)
+        TQV_UNROLL for (int i = 0; i < n; i++)
+            y[i] = vfmaq_f32(vdupq_n_f32(TERMS[k]), y[i], x[i]);
+    TQV_UNROLL for (int i = 0; i < n; i++) {
+        const int32x4_t exponent = vshlq_n_s32(vcvtnq_s32_f32(whole[i]), 23);
+        x[i] = vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(y[i]), exponent));
+    }
+}
+
+/* ---- bytes, 16- and 32-bit integers ----------------------------------------------------------------------------- */
+
+TQV_INLINE tqv_bits tqv_bzero(void) {
+    return vdupq_n_s32(0);
+}
+TQV_INLINE tqv_bits tqv_bset1(int32_t x) {
+    return vdupq_n_s32(x);
+}
+TQV_INLINE tqv_bits tqv_bload(const void *p) {
+    return TQV_OF_U8(vld1q_u8((const uint8_t *)p));
+}
+TQV_INLINE void tqv_bstore(void *p, tqv_bits x) {
+    vst1q_u8((uint8_t *)p, TQV_U8(x));
+}
+TQV_INLINE tqv_bits tqv_and(tqv_bits a, tqv_bits b) {
+    return vandq_s32(a, b);
+}
+TQV_INLINE tqv_bits tqv_or(tqv_bits a, tqv_bits b) {
+    return vorrq_s32(a, b);
+}
+TQV_INLINE tqv_bits tqv_xor(tqv_bits a, tqv_bits b) {
+    return veorq_s32(a, b);
+}
+TQV_INLINE tqv_bits tqv_add32(tqv_bits a, tqv_bits b) {
+    return vaddq_s32(a, b);
+}
+TQV_INLINE tqv_bits tqv_sub32(tqv_bits a, tqv_bits b) {
+    return vsubq_s32(a, b);
+}
+TQV_INLINE tqv_bits tqv_sub8(tqv_bits a, tqv_bits b) {
+    return TQV_OF_S8(vsubq_s8(TQV_S8(a), TQV_S8(b)));
+}
+TQV_INLINE tqv_bits tqv_abs8(tqv_bits a) {
+    return TQV_OF_S8(vabsq_s8(TQV_S8(a)));
+}
+TQV_INLINE tqv_bits tqv_select(tqv_bits mask, tqv_bits a, tqv_bits b) {
+    return vbslq_s32(vreinterpretq_u32_s32(mask), a, b);
+}
+#define tqv_sll32(x, n) vshlq_n_s32((x), (n))
+TQV_INLINE tqv_bits tqv_srl16(tqv_bits x, const int n) {
+    return TQV_OF_S16(vreinterpretq_s16_u16(vshlq_u16(vreinterpretq_u16_s32(x), vdupq_n_s16((int16_t)-n))));
+}
+TQV_INLINE tqv_bits tqv_table(const void *table) {
+    return tqv_bload(table);
+}
+TQV_INLINE tqv_bits tqv_lookup(tqv_bits table, tqv_bits index) {
+    return TQV_OF_U8(vqtbl1q_u8(TQV_U8(table), TQV_U8(index)));
+}
+TQV_INLINE tqv_bits tqv_maddu8(tqv_bits u, tqv_bits s) {
+    const uint8x16_t a = TQV_U8(u);
+    const int8x16_t b = TQV_S8(s);
+    const int16x8_t low = vmulq_s16(vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(a))), vmovl_s8(vget_low_s8(b)));
+    const int16x8_t high = vmulq_s16(vreinterpretq_s16_u16(vmovl_high_u8(a)), vmovl_high_s8(b));
+    return TQV_OF_S16(vpaddq_s16(low, high));
+}
+TQV_INLINE tqv_bits tqv_dot16(tqv_bits sum, tqv_bits a, tqv_bits b) {
+    const int16x8_t x = TQV_S16(a), y = TQV_S16(b);
+    return vaddq_s32(sum, vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
+}
+/* sum + four products of signed bytes */
+TQV_INLINE tqv_bits tqv_dot8(tqv_bits sum, tqv_bits a, tqv_bits b) {
+    return vdotq_s32(sum, TQV_S8(a), TQV_S8(b));
+}
+TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
+    static const int32_t LEFT[4] = {31, 30, 29, 28};
+    const int32x4_t top = vshlq_s32(vdupq_n_s32((int32_t)signs), vld1q_s32(LEFT));
+    return vreinterpretq_f32_s32(veorq_s32(vreinterpretq_s32_f32(x), vandq_s32(top, vdupq_n_s32(INT32_MIN))));
+}
+TQV_INLINE tqv_f32 tqv_lookup_f32(const float table[8], tqv_bits index) {
+    const uint8x16x2_t t = {{vreinterpretq_u8_f32(vld1q_f32(table)), vreinterpretq_u8_f32(vld1q_f32(table + 4))}};
+    const int32x4_t low = vandq_s32(index, vdupq_n_s32(7));
+    const int32x4_t bytes = vmlaq_s32(vdupq_n_s32(0x03020100), low, vdupq_n_s32(0x04040404));
+    return vreinterpretq_f32_u8(vqtbl2q_u8(t, TQV_U8(bytes)));
+}
+TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
+    const uint16x4_t words = vmovn_u32(vreinterpretq_u32_s32(x));
+    const uint8x8_t bytes = vmovn_u16(vcombine_u16(words, words));
+    vst1_lane_u32((uint32_t *)(void *)p, vreinterpret_u32_u8(bytes), 0);
+}
+TQV_INLINE tqv_bits tqv_low_bytes(const tqv_bits x[4]) {
+    const uint8x16_t a = vuzp1q_u8(TQV_U8(x[0]), TQV_U8(x[1])), b = vuzp1q_u8(TQV_U8(x[2]), TQV_U8(x[3]));
+    return TQV_OF_U8(vuzp1q_u8(a, b));
+}
+TQV_INLINE void tqv_prefetch(const void *p) {
+    __builtin_prefetch(p, 0, 2);
+}
+
+/* ---- runs of 16 values: two vectors of 16-bit lanes each; one per vector of bytes -------------------------------- */
+
+TQV_INLINE tqv_bits tqv_narrow32(tqv_bits a, tqv_bits b) {
+    return TQV_OF_S16(vqmovn_high_s32(vqmovn_s32(a), b));
+}
+TQV_INLINE tqv_bits tqv_narrow16(tqv_bits a, tqv_bits b) {
+    return TQV_OF_S8(vqmovn_high_s16(vqmovn_s16(TQV_S16(a)), TQV_S16(b)));
+}
+TQV_INLINE tqv_bits tqv_mul_q15(tqv_bits a, tqv_bits b) {
+    return TQV_OF_S16(vqrdmulhq_s16(TQV_S16(a), TQV_S16(b)));
+}
+TQV_INLINE tqv_bits tqv_per_run(const uint32_t *table, const int32_t *index, int i) {
+    return vdupq_n_s32((int32_t)table[index[i / 2]]);
+}
+TQV_INLINE tqv_bits tqv_run_sums(const tqv_bits x[4]) {
+    return vpaddq_s32(vpaddq_s32(x[0], x[1]), vpaddq_s32(x[2], x[3]));
+}
+
+/* ---- keys in lanes ---------------------------------------------------------------------------------------------- */
+
+TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4]) {
+    const int32x4_t r0 = tqv_bload(p), r1 = tqv_bload(p + stride), r2 = tqv_bload(p + 2 * stride);
+    const int32x4_t r3 = tqv_bload(p + 3 * stride);
+    const int64x2_t a = vreinterpretq_s64_s32(vtrn1q_s32(r0, r1)), b = vreinterpretq_s64_s32(vtrn2q_s32(r0, r1));
+    const int64x2_t c = vreinterpretq_s64_s32(vtrn1q_s32(r2, r3)), d = vreinterpretq_s64_s32(vtrn2q_s32(r2, r3));
+    out[0] = vreinterpretq_s32_s64(vtrn1q_s64(a, c));
+    out[1] = vreinterpretq_s32_s64(vtrn1q_s64(b, d));
+    out[2] = vreinterpretq_s32_s64(vtrn2q_s64(a, c));
+    out[3] = vreinterpretq_s32_s64(vtrn2q_s64(b, d));
+}
+TQV_INLINE uint16x4_t tqv_gather16(const uint8_t *p, size_t stride) {
+    uint16_t x[4];
+    for (int i = 0; i < 4; i++)
+        memcpy(&x[i], p + (size_t)i * stride, 2);
+    return vld1_u16(x);
+}
+TQV_INLINE tqv_f32 tqv_load_scales(const uint8_t *p, size_t stride) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(tqv_gather16(p, stride)));
+}
+TQV_INLINE tqv_bits tqv_load_half(const uint8_t *p, size_t stride) {
+    const int32x4_t x = vreinterpretq_s32_u32(vmovl_u16(tqv_gather16(p, stride)));
+    return vandq_s32(vorrq_s32(x, vshlq_n_s32(x, 12)), vdupq_n_s32(0x0f0f0f0f));
+}
+TQV_INLINE tqv_bits tqv_load_dwords(const uint8_t *p, size_t stride) {
+    int32_t x[4];
+    for (int i = 0; i < 4; i++)
+        memcpy(&x[i], p + (size_t)i * stride, 4);
+    return vld1q_s32(x);
+}
+TQV_INLINE tqv_bits tqv_spread(tqv_bits x, int k, int32_t keep) {
+    static const uint8_t FIRST[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
+    const uint8x16_t byte = vaddq_u8(vld1q_u8(FIRST), vdupq_n_u8((uint8_t)k));
+    return vandq_s32(TQV_OF_U8(vqtbl1q_u8(TQV_U8(x), byte)), vdupq_n_s32(keep));
+}
+
+/* ---- values in lanes, keys in bytes ----------------------------------------------------------------------------- */
+
+/* rows[0] is the unit of the first of four keys. */
+TQV_INLINE void tqv_load_quad(const uint8_t *const rows[TQV_UNITS], size_t stride, tqv_bits out[4]) {
+    const uint8x16_t r0 = vld1q_u8(rows[0]), r1 = vld1q_u8(rows[0] + stride), r2 = vld1q_u8(rows[0] + 2 * stride);
+    const uint8x16_t r3 = vld1q_u8(rows[0] + 3 * stride);
+    const uint16x8_t a = vreinterpretq_u16_u8(vzip1q_u8(r0, r1)), b = vreinterpretq_u16_u8(vzip2q_u8(r0, r1));
+    const uint16x8_t c = vreinterpretq_u16_u8(vzip1q_u8(r2, r3)), d = vreinterpretq_u16_u8(vzip2q_u8(r2, r3));
+    out[0] = vreinterpretq_s32_u16(vzip1q_u16(a, c));
+    out[1] = vreinterpretq_s32_u16(vzip2q_u16(a, c));
+    out[2] = vreinterpretq_s32_u16(vzip1q_u16(b, d));
+    out[3] = vreinterpretq_s32_u16(vzip2q_u16(b, d));
+}
+TQV_INLINE tqv_bits tqv_quad_half(tqv_bits x) {
+    const int32x2_t low = vget_low_s32(x);
+    x = vcombine_s32(low, vreinterpret_s32_u16(vshr_n_u16(vreinterpret_u16_s32(low), 4)));
+    return vandq_s32(x, vdupq_n_s32(0x0f0f0f0f));
+}
+TQV_INLINE tqv_bits tqv_transpose_bytes(tqv_bits x) {
+    static const uint8_t ORDER[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+    return TQV_OF_U8(vqtbl1q_u8(TQV_U8(x), vld1q_u8(ORDER)));
+}
+TQV_INLINE tqv_bits tqv_units(const int32_t p[TQV_UNITS]) {
+    return vld1q_dup_s32(p);
+}
+/* Weights of LANES keys: [even, odd keys] of one quad, two 16-bit weights each. */
+TQV_INLINE void tqv_store_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
+    const int16x4_t x = vqmovn_s32(w[0]); /* 0 1 2 3 */
+    const int16x4_t y = vuzp1_s16(x, x), z = vuzp2_s16(x, x);
+    vst1_s32(p, vreinterpret_s32_s16(vext_s16(y, z, 2)));
+}
+/* The same as signed bytes: high bytes of the four keys, their low bytes. */
+TQV_INLINE void tqv_store_byte_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
+    const int32x4_t high = vshrq_n_s32(vaddq_s32(w[0], vdupq_n_s32(128)), 8);
+    const int16x8_t both = vcombine_s16(vmovn_s32(high), vmovn_s32(w[0]));
+    vst1_s8((int8_t *)p, vmovn_s16(both));
+}
+
+/* ---- transform -------------------------------------------------------------------------------------------------- */
+
+/* Unnormalised Hadamard over the lanes. */
+TQV_INLINE tqv_f32 tqv_hadamard(tqv_f32 x) {
+    static const float M1[4] = {1.0f, -1.0f, 1.0f, -1.0f}, M2[4] = {1.0f, 1.0f, -1.0f, -1.0f};
+    x = vfmaq_f32(vrev64q_f32(x), x, vld1q_f32(M1));
+    return vfmaq_f32(vextq_f32(x, x, 2), x, vld1q_f32(M2));
+}
+
+#endif
