@@ -10,6 +10,8 @@
 --   rank        position below, added here: where several archs run on a device, the lower rank is expected faster
 --
 -- CPU archs:
+--   machine     what it can be compiled for: CMake's names of the processor, the compiler's macro; absent: anything
+--   shipped     part of the set that is committed under generated/
 --   units       32-value units whose V sums share a vector (TQV_UNITS)
 --   byte_dot    an instruction that adds four products of bytes to a 32-bit lane: "unsigned" by signed ones, or "signed"
 --   kq_lanes    lanes that one K.q product can be spread over; one value: no choice
@@ -28,6 +30,9 @@
 
 local archs = {}
 
+local X86 = { processors = "^(x86_64|AMD64|amd64)$", macro = "__x86_64__" }
+local ARM = { processors = "^(aarch64|arm64|ARM64)$", macro = "__aarch64__" }
+
 archs.list = {
     {
         name = "avx512",
@@ -37,6 +42,7 @@ archs.list = {
         gnu_cflags = { "-fno-tree-ter" }, -- see x86-64-v3
         needs = { "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "avx512f", "avx512cd", "avx512bw", "avx512dq",
             "avx512vl", "avx512vnni" },
+        machine = X86,
         vocabulary = "avx512.h",
         units = 4,
         byte_dot = "unsigned",
@@ -49,6 +55,8 @@ archs.list = {
         cflags = { "-O3", "-march=x86-64-v3" },
         gnu_cflags = { "-fno-tree-ter" }, -- else gcc 12 moves all decoding ahead of all products, and spills
         needs = { "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe" },
+        machine = X86,
+        shipped = true,
         vocabulary = "x86_64_v3.h",
         units = 2,
         kq_lanes = { 8 },
@@ -59,6 +67,7 @@ archs.list = {
         summary = "64-bit Arm with dot products (Cortex-A76, Neoverse N1, Apple M1 and later)",
         cflags = { "-O3", "-march=armv8.2-a+dotprod+fp16" },
         needs = { "neon", "dotprod", "fp16" },
+        machine = ARM,
         vocabulary = "armv8_2a.h",
         units = 1,
         byte_dot = "signed",
@@ -69,6 +78,7 @@ archs.list = {
         kind = "cpu",
         summary = "portable C11",
         cflags = { "-O2" },
+        shipped = true,
         needs = {},
         vocabulary = "c.h",
         units = 2,

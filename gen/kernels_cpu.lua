@@ -24,20 +24,29 @@ local function part_env(name, head_dim, arch)
     return env, layout
 end
 
+-- The texts that make up the files of a format.
 local function templates_of(layout)
     if layout.format.bits == 16 then
-        return { attention = "templates/cpu/f16.c", append = "templates/cpu/f16_append.c" }
+        return { attention = { "templates/cpu/f16.c" }, append = { "templates/cpu/f16_append.c" } }
     end
-    return { attention = "templates/cpu/codebook.c", append = "templates/cpu/codebook_append.c" }
+    return { attention = { "templates/cpu/codebook.c", "templates/cpu/codebook_k.c", "templates/cpu/codebook_v.c" },
+        append = { "templates/cpu/codebook_append.c" } }
+end
+
+local function render(paths, env)
+    return table.concat(text.map(paths, function(path) return text.render(path, env) end))
+end
+
+local function hash_of(paths, hash)
+    for _, path in ipairs(paths) do
+        hash = hash * 31 + text.hash_of(path)
+    end
+    return hash
 end
 
 local function common_hash(arch)
-    local hash = 0
-    for _, path in ipairs { "templates/target/" .. arch.vocabulary, "templates/cpu/rotate.h", "templates/cpu/rows.h",
-        "templates/cpu/decode.c" } do
-        hash = hash * 31 + text.hash_of(path)
-    end
-    return text.hash(table.concat(arch.cflags, " "), hash)
+    return text.hash(table.concat(arch.cflags, " "), hash_of({ "templates/target/" .. arch.vocabulary,
+        "templates/cpu/rotate.h", "templates/cpu/rows.h", "templates/cpu/decode.c" }, 0))
 end
 
 -- Collects the formats at each head_dim, the GQA ratios that they need, and the variants in order.
@@ -49,8 +58,8 @@ local function collect(variants, arch)
         if not part then
             local env, layout = part_env(format, head_dim, arch)
             part = { format = format, head_dim = head_dim, env = env, layout = layout, gqas = {}, has = {} }
-            part.hash = text.hash(text.flat(env), text.hash_of(templates_of(layout).attention) * 31
-                + text.hash_of(templates_of(layout).append))
+            part.hash = text.hash(text.flat(env), hash_of(templates_of(layout).append,
+                hash_of(templates_of(layout).attention, 0)))
             by_key[key] = part
             parts[#parts + 1] = part
         end
@@ -105,9 +114,9 @@ function kernels_cpu.files(arch, variants)
         part.env.banner = text.banner(arch, (" --head-dim %d --k %s --v %s"):format(part.head_dim, part.format, part.format))
         part.env.gqas = part.gqas
         if #part.gqas > 0 then
-            add(stem .. ".c", text.render(paths.attention, part.env), "source")
+            add(stem .. ".c", render(paths.attention, part.env), "source")
         end
-        add(stem .. "_append.c", text.render(paths.append, part.env), "source")
+        add(stem .. "_append.c", render(paths.append, part.env), "source")
     end
     add("decode.c", text.render("templates/cpu/decode.c", { id = arch.id, banner = text.banner(arch, ""),
         byte_dot = arch.byte_dot or false }), "source")

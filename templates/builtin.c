@@ -2,7 +2,13 @@
 #include "tq_kernel.h"
 
 % for _, arch in ipairs(archs) do
+%     if arch.machine then
+#ifdef ${arch.machine.macro}
+%     end
 extern const tq_registry tq_registry_${arch.id};
+%     if arch.machine then
+#endif
+%     end
 % end
 
 extern const tq_registry *const tq_builtin_registries[];
@@ -10,7 +16,14 @@ extern const int tq_n_builtin_registries;
 
 const tq_registry *const tq_builtin_registries[] = {
 % for _, arch in ipairs(archs) do
+%     if arch.machine then
+#ifdef ${arch.machine.macro}
+%     end
     &tq_registry_${arch.id},
+%     if arch.machine then
+#endif
+%     end
 % end
+    NULL,
 };
-const int tq_n_builtin_registries = ${#archs};
+const int tq_n_builtin_registries = (int)(sizeof tq_builtin_registries / sizeof *tq_builtin_registries) - 1;
