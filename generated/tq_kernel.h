@@ -68,6 +68,7 @@ typedef struct tq_v_stage {
     int n_sets;                /* of weights: units that are accumulated together take theirs from one set */
     const uint8_t *scale_sets; /* [n_sets][TQV_UNITS]: which stored scale weighs each unit */
     float weight_sum;          /* largest sum of integer weights over a tile that keeps int32 sums exact */
+    int byte_weights;          /* 1: weights as signed bytes, [quad][high, low][unit], below */
     int acc_values;            /* floats of one head's running sum: head_dim, rounded up to the stage's own order */
     /* out[b*TQ_MAX_TILE + i] = stored scale b of row i times its step; 0 behind row n-1, up to a whole vector. */
     void (*scales)(const tq_rows *rows, float *out);

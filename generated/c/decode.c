@@ -9,7 +9,7 @@
 enum { STRIDE = TQ_MAX_TILE, QUADS = TQ_MAX_TILE / 4 };
 
 /* Largest integer weight. */
-#define WEIGHT_TOP 32767.0f
+#define WEIGHT_TOP 32639.0f /* 127 * 256 + 127 */
 
 /* softcap * tanh(s), through exp2: tanh(s) = 1 - 2 / (e^(2s) + 1) */
 static void cap_scores(float *scores, int n, float softcap) {

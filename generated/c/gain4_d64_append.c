@@ -78,6 +78,7 @@ enum {
     RUNS = CHUNK / 16,                              /* of 16 values, which have one scale and gain */
     ROUNDS = (RUNS + TQV_LANES - 1) / TQV_LANES,    /* of LANES runs whose errors are summed together */
     WORDS = (RUNS * 8 + TQV_LANES - 1) / TQV_LANES, /* vectors of 16-bit values of a chunk; 8 a round */
+    PADDED_RUNS = WORDS * TQV_LANES / 8,            /* that fill these vectors */
     TOGETHER = 4,                                   /* vectors that are quantised together */
     CODES = CHUNK + TOGETHER * TQV_LANES,           /* room that quantising takes */
 };
@@ -158,7 +159,7 @@ TQV_INLINE void errors(const tqv_bits *y, const tqv_bits *multipliers, const int
         sums[i] = i < bytes ? tqv_dot16(tqv_bzero(), tqv_maddu8(t[i], t[i]), tqv_bset1(0x00010001)) : tqv_bzero();
 }
 
-/* A chunk times `factor` and the inverse of each run as 16-bit magnitudes. */
+/* A chunk, zeros behind it, times `factor` and the inverse of each run as 16-bit magnitudes. */
 TQV_INLINE void to_words(const float *y, float factor, const float *inverse, tqv_bits *words) {
     TQV_UNROLL for (int i = 0; i < WORDS; i++) {
         tqv_bits w[2];
@@ -185,7 +186,7 @@ static void append_gains(const float *y, float norm, uint8_t *block) {
     const float chunk_inverse = norm > 0x1p-100f ? 1.0f / (norm * STEP) : 0.0f;
     const tqv_f32 up_unit = tqv_set1(chunk_inverse * 0x1.f75104p-9f);
     int32_t code[ROUNDS * TQV_LANES];
-    float inverse[RUNS], gain[RUNS];
+    float inverse[PADDED_RUNS], gain[RUNS];
     tqv_f32 above[ROUNDS * TQV_LANES], dot, square;
     tqv_bits words[8 * ROUNDS];
     uint8_t codes[CODES];
@@ -197,7 +198,7 @@ static void append_gains(const float *y, float norm, uint8_t *block) {
             above[r] = tqv_max(above[r], tqv_abs(v));
         }
     }
-    TQV_UNROLL for (int r = 0; r < RUNS; r++)
+    TQV_UNROLL for (int r = 0; r < PADDED_RUNS; r++)
         inverse[r] = chunk_inverse;
     to_words(y, 0x1p+1f, inverse, words);
     for (int r = 0; r < ROUNDS; r++) {
@@ -239,8 +240,9 @@ static void append_gains(const float *y, float norm, uint8_t *block) {
 }
 
 int tqk_gain4_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row) {
-    float y[HEAD_DIM];
+    float y[HEAD_DIM + TQV_LANES]; /* what is behind a chunk may be read along with it */
     tqv_f32 check = tqv_zero();
+    tqv_store(y + HEAD_DIM, tqv_zero());
     /* Beyond this the norm would overflow; scales saturate long before. */
     const tqv_f32 top = tqv_set1(1e17f), bottom = tqv_set1(-1e17f);
     for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {

@@ -68,8 +68,9 @@ static void append_bytes(const float *y, uint8_t *block) {
 }
 
 int tqk_q8_0_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row) {
-    float y[HEAD_DIM];
+    float y[HEAD_DIM + TQV_LANES]; /* what is behind a chunk may be read along with it */
     tqv_f32 check = tqv_zero();
+    tqv_store(y + HEAD_DIM, tqv_zero());
     /* Beyond this the norm would overflow; scales saturate long before. */
     const tqv_f32 top = tqv_set1(1e17f), bottom = tqv_set1(-1e17f);
     for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {

@@ -84,6 +84,7 @@ enum {
     RUNS = CHUNK / 16,                              /* of 16 values, which have one scale and gain */
     ROUNDS = (RUNS + TQV_LANES - 1) / TQV_LANES,    /* of LANES runs whose errors are summed together */
     WORDS = (RUNS * 8 + TQV_LANES - 1) / TQV_LANES, /* vectors of 16-bit values of a chunk; 8 a round */
+    PADDED_RUNS = WORDS * TQV_LANES / 8,            /* that fill these vectors */
     TOGETHER = 4,                                   /* vectors that are quantised together */
     CODES = CHUNK + TOGETHER * TQV_LANES,           /* room that quantising takes */
 };
@@ -159,7 +160,7 @@ TQV_INLINE void errors(const tqv_bits *y, const tqv_bits *multipliers, const int
         sums[i] = i < bytes ? tqv_dot16(tqv_bzero(), tqv_maddu8(t[i], t[i]), tqv_bset1(0x00010001)) : tqv_bzero();
 }
 
-/* A chunk times `factor` and the inverse of each run as 16-bit values. */
+/* A chunk, zeros behind it, times `factor` and the inverse of each run as 16-bit values. */
 TQV_INLINE void to_words(const float *y, float factor, const float *inverse, tqv_bits *words) {
     TQV_UNROLL for (int i = 0; i < WORDS; i++) {
         tqv_bits w[2];
@@ -187,7 +188,7 @@ static void append_gains(const float *y, float norm, uint8_t *block) {
     const tqv_f32 up_unit = tqv_set1(chunk_inverse * 0x1.569316p-9f);
     const tqv_f32 down_unit = tqv_set1(chunk_inverse * 0x1.8caa4ep-9f);
     int32_t code[ROUNDS * TQV_LANES];
-    float inverse[RUNS], gain[RUNS];
+    float inverse[PADDED_RUNS], gain[RUNS];
     tqv_f32 below[ROUNDS * TQV_LANES];
     tqv_f32 above[ROUNDS * TQV_LANES], dot, square;
     tqv_bits words[8 * ROUNDS];
@@ -202,7 +203,7 @@ static void append_gains(const float *y, float norm, uint8_t *block) {
         }
         below[r] = tqv_sub(tqv_zero(), below[r]);
     }
-    TQV_UNROLL for (int r = 0; r < RUNS; r++)
+    TQV_UNROLL for (int r = 0; r < PADDED_RUNS; r++)
         inverse[r] = chunk_inverse;
     to_words(y, 0x1p+1f, inverse, words);
     for (int r = 0; r < ROUNDS; r++) {
@@ -245,8 +246,9 @@ static void append_gains(const float *y, float norm, uint8_t *block) {
 }
 
 int tqk_gain3_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row) {
-    float y[HEAD_DIM];
+    float y[HEAD_DIM + TQV_LANES]; /* what is behind a chunk may be read along with it */
     tqv_f32 check = tqv_zero();
+    tqv_store(y + HEAD_DIM, tqv_zero());
     /* Beyond this the norm would overflow; scales saturate long before. */
     const tqv_f32 top = tqv_set1(1e17f), bottom = tqv_set1(-1e17f);
     for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {

@@ -84,6 +84,7 @@ enum {
     RUNS = CHUNK / 16,                              /* of 16 values, which have one scale and gain */
     ROUNDS = (RUNS + TQV_LANES - 1) / TQV_LANES,    /* of LANES runs whose errors are summed together */
     WORDS = (RUNS * 8 + TQV_LANES - 1) / TQV_LANES, /* vectors of 16-bit values of a chunk; 8 a round */
+    PADDED_RUNS = WORDS * TQV_LANES / 8,            /* that fill these vectors */
     TOGETHER = 4,                                   /* vectors that are quantised together */
     CODES = CHUNK + TOGETHER * TQV_LANES,           /* room that quantising takes */
 };
@@ -159,7 +160,7 @@ TQV_INLINE void errors(const tqv_bits *y, const tqv_bits *multipliers, const int
         sums[i] = i < bytes ? tqv_dot16(tqv_bzero(), tqv_maddu8(t[i], t[i]), tqv_bset1(0x00010001)) : tqv_bzero();
 }
 
-/* A chunk times `factor` and the inverse of each run as 16-bit magnitudes. */
+/* A chunk, zeros behind it, times `factor` and the inverse of each run as 16-bit magnitudes. */
 TQV_INLINE void to_words(const float *y, float factor, const float *inverse, tqv_bits *words) {
     TQV_UNROLL for (int i = 0; i < WORDS; i++) {
         tqv_bits w[2];
@@ -183,7 +184,7 @@ static void append_searched(const float *y, uint8_t *blocks) {
     /* of a block whose largest magnitude is 1 */
     static const float INVERSE_UNITS[TRIES] = {0x1.21be5cp+7f, 0x1.0383b2p+7f, 0x1.e5f2aap+6f, 0x1.ba99b6p+6f};
     static const uint32_t MULTIPLIERS[TRIES] = {0x01fc01fc, 0x01c701c7, 0x01aa01aa, 0x01840184};
-    float top[ALL], error[TRIES][ROUNDS * TQV_LANES], inverse[RUNS];
+    float top[ALL], error[TRIES][ROUNDS * TQV_LANES], inverse[PADDED_RUNS];
     tqv_f32 dots[ALL], squares[ALL];
     tqv_bits words[8 * ROUNDS], multipliers[8], sums[TRIES][4 * ROUNDS];
     uint8_t codes[CODES];
@@ -194,8 +195,8 @@ static void append_searched(const float *y, uint8_t *blocks) {
     }
     TQV_UNROLL for (int b = 0; b < ALL; b += TQV_LANES)
         tqv_store(top + b, tqv_maxima(dots + b));
-    TQV_UNROLL for (int r = 0; r < RUNS; r++)
-        inverse[r] = top[r / BLOCK_RUNS] > 0x1p-100f ? 1.0f / top[r / BLOCK_RUNS] : 0.0f;
+    TQV_UNROLL for (int r = 0; r < PADDED_RUNS; r++)
+        inverse[r] = r < RUNS && top[r / BLOCK_RUNS] > 0x1p-100f ? 1.0f / top[r / BLOCK_RUNS] : 0.0f;
     to_words(y, 0x1p+13f, inverse, words);
     TQV_UNROLL for (int k = 0; k < TRIES; k++) {
         TQV_UNROLL for (int i = 0; i < 8; i++)
@@ -244,8 +245,9 @@ static void append_chunk(const float *y, float norm, int corrected, uint8_t *blo
 }
 
 int tqk_turbo3_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row) {
-    float y[HEAD_DIM];
+    float y[HEAD_DIM + TQV_LANES]; /* what is behind a chunk may be read along with it */
     tqv_f32 check = tqv_zero();
+    tqv_store(y + HEAD_DIM, tqv_zero());
     /* Beyond this the norm would overflow; scales saturate long before. */
     const tqv_f32 top = tqv_set1(1e17f), bottom = tqv_set1(-1e17f);
     for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {

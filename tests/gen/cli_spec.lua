@@ -115,7 +115,7 @@ describe("tqgen", function()
         has(rows("archs --json")[1], "name", "kind", "needs")
         local shown = rows("show tq_decode_d128_g4_kturbo3_vturbo4_rows__c_t128 --json")[1]
         has(shown, "name", "rank", "candidates", "formats", "rules", "sources")
-        assert.equal(3, shown.rank)
+        assert.equal(7, shown.rank)
         assert.equal("turbo4", shown.formats[2].name)
         local where = {}
         for _, source in ipairs(shown.sources) do where[source.file] = source.functions end
