@@ -3,7 +3,7 @@
  * and several orders of blocks and threads. */
 #include "support.h"
 
-enum { HEADS = 2, LONG_KEYS = 700, PAGE = 64 };
+enum { HEADS = 2, LONG_KEYS = 700, PAGE = 64, FEW = 16 /* variants, all of which are run at length */ };
 
 /* What a variant is run on. */
 typedef struct setting {
@@ -48,10 +48,19 @@ static setting all_options(const tq_variant *variant, int contract) {
 
 /* Scores and scales grow, and a warp sees it where there is one split: what it has must be scaled down. */
 static setting long_context(const tq_variant *variant, int contract) {
-    setting s = {"long context", spec_for(variant, contract), contract % 8 ? 5 : 1, contract % 4 ? PAGE : 0, 11};
+    setting s = {"long context", spec_for(variant, contract), contract % 2 ? 5 : 1, contract % 4 ? PAGE : 0, 11};
     s.spec.batch = 1;
     s.spec.n_kv[0] = LONG_KEYS;
     s.spec.alibi = s.spec.growing = 1;
+    return s;
+}
+
+/* Of a later tile of a warp one key stands out, in the upper half of a warp however keys are dealt to lanes. */
+static setting one_key(const tq_variant *variant, int contract) {
+    setting s = {"one key", spec_for(variant, contract), 1, 0, 5};
+    s.spec.batch = 1;
+    s.spec.n_kv[0] = 400;
+    s.spec.outlier = 360;
     return s;
 }
 
@@ -76,7 +85,7 @@ static void test_every_variant(void **state) {
     int count, contract = 0, run = 0, wrong = 0;
     const tq_variant **variants = gpu_variants_here(TQ_OP_DECODE, &count);
     int stride = test_stride(count, 400);
-    tq_ref_verdict total = {0};
+    tq_ref_verdict total = {0}, lone = {0}; /* the outputs of the latter hang on few products */
     for (int first = 0, next; first < count; first = next, contract++) {
         next = first + 1;
         while (next < count && same_contract(variants[first], variants[next]) &&
@@ -85,18 +94,19 @@ static void test_every_variant(void **state) {
         if (contract % stride)
             continue;
         const setting settings[] = {around_a_step(variants[first], contract), all_options(variants[first], contract),
-                                    long_context(variants[first], contract)};
-        for (int i = 0; i < 3; i++)
-            if (i < 2 || contract % 4 == 0)
-                wrong += check(variants + first, next - first, &settings[i], &total);
+                                    long_context(variants[first], contract), one_key(variants[first], contract)};
+        for (int i = 0; i < 4; i++)
+            if (i < 2 || contract % 4 == 0 || count < FEW)
+                wrong += check(variants + first, next - first, &settings[i], i < 2 ? &total : &lone);
         run += next - first;
     }
     printf("%d variants run, %d left out by stride %d (TQ_TEST_STRIDE); %d verdicts wrong\n", run, count - run, stride,
            wrong);
-    printf("NMSE %.2g; largest error / bound %.2f\n", total.power > 0 ? total.error / total.power : 0, total.worst);
+    printf("NMSE %.2g; largest error / bound %.2f, where single rows stand out %.2f\n",
+           total.power > 0 ? total.error / total.power : 0, total.worst, lone.worst);
     free(variants);
     assert_int_equal(wrong, 0);
-    assert_int_equal(total.n_non_finite, 0);
+    assert_int_equal(total.n_non_finite + lone.n_non_finite, 0);
     assert_true(total.error <= 2e-7 * total.power);
 }
 

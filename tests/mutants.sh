@@ -1,66 +1,11 @@
 #!/bin/sh
-# Do the tests notice? Breaks one thing at a time in copies of kernels and runtime, builds a small set of variants and
-# expects a test to fail. A mutation that changes no text is an error of this script: mend its pattern.
-# usage: tests/mutants.sh [WORK_DIR]
+# Do the tests notice what breaks in CPU kernels and in the runtime? usage: tests/mutants.sh [WORK_DIR]
 set -eu
-
-project=$(cd "$(dirname "$0")/.." && pwd)
-work=${1:-$(mktemp -d)}
-source=$work/source
+. "$(dirname "$0")/mutants_lib.sh"
 kernels=$source/generated/c
-mkdir -p "$work"
-rm -rf "$source"
-mkdir "$source"
-cp -r "$project/CMakeLists.txt" "$project/runtime" "$project/reference" "$project/tuning" "$project/tests" "$source"
-ln -s "$project/gen" "$project/templates" "$source"
-lua5.4 "$project/gen/tqgen" --arch c --head-dim 80,128 --gqa 3 --tile 64 --k turbo3,gain4,f16 --v turbo3,gain4,f16 \
-    -o "$source/generated" >"$work/log"
-sed -i 's/-O3/-O1/' "$source/generated/CMakeLists.txt" # builds faster
-cmake -S "$source" -B "$work/build" -G Ninja -DTQ_GENERATED_DIR="$source/generated" >>"$work/log"
 
-tests="variants_test laws_test append_test dequantise_test launch_gpu_test gpu_loader_test"
-
-build() {
-    # shellcheck disable=SC2086 # a list
-    cmake --build "$work/build" --target $tests >"$work/log" 2>&1 || {
-        cat "$work/log"
-        exit 1
-    }
-}
-
-# Name of the first test that fails; nothing if all pass.
-first_failure() {
-    for test in $tests; do
-        "$work/build/$test" >"$work/log" 2>&1 || {
-            echo "$test"
-            return
-        }
-    done
-}
-
-build
-if [ -n "$(first_failure)" ]; then
-    cat "$work/log"
-    echo "mutants: the tests fail before anything is broken" >&2
-    exit 1
-fi
-
-mutants=0
-missed=0
-mutant() { # what it breaks, file, sed expression
-    cp "$2" "$work/original"
-    sed -i "$3" "$2"
-    if cmp -s "$2" "$work/original"; then
-        echo "mutants: '$1': $3 changes nothing in $2" >&2
-        exit 2
-    fi
-    build
-    caught=$(first_failure)
-    cp "$work/original" "$2"
-    mutants=$((mutants + 1))
-    [ -n "$caught" ] || missed=$((missed + 1))
-    printf '%-56s %s\n' "$1" "${caught:-NOT CAUGHT}"
-}
+setup "variants_test laws_test append_test dequantise_test launch_gpu_test gpu_loader_test" \
+    --arch c --head-dim 80,128 --gqa 3 --tile 64 --k turbo3,gain4,f16 --v turbo3,gain4,f16
 
 mutant "wrong centroid in one of 8" "$kernels/turbo3_d128.c" 's/\(CENTROIDS\[16\] = {-[0-9]*, \)-71,/\1-70,/'
 mutant "wrong gain in one of 16" "$kernels/gain4_d128.c" 's/\(GAINS\[16\] = {24, 26, \)28,/\129,/'
@@ -106,5 +51,4 @@ mutant "current HIP device not restored" "$source/runtime/device_hip.c" \
 mutant "no leave asked for much shared memory" "$source/runtime/device_cuda.c" 's/shared_bytes > 48 \* 1024/shared_bytes < 0/'
 mutant "kernel loaded by its first launch" "$source/runtime/device_cuda.c" 's/result\.code || !cuFuncLoad ?/1 ?/'
 
-echo "caught $((mutants - missed)) of $mutants mutants"
-[ "$missed" -eq 0 ]
+finish

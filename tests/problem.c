@@ -23,8 +23,9 @@ static void fill_cache(const tq_cache *cache, const tq_format_spec *format, tq_s
             for (int t = 0; t < cache->n_slots; t++) {
                 int row = (spec->first_row + 389 * s + 517 * h + t) % BANK_ROWS;
                 memcpy(tq_cache_row(cache, s, h, t), bank + (size_t)row * row_bytes, row_bytes);
-                if (spec->growing && side == TQ_SIDE_V)
-                    scale_row(format, tq_cache_row(cache, s, h, t), t / 128);
+                int times = (spec->growing && side == TQ_SIDE_V ? t / 128 : 0) + (t && t == spec->outlier ? 5 : 0);
+                if (times)
+                    scale_row(format, tq_cache_row(cache, s, h, t), times);
             }
 }
 

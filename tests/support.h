@@ -154,6 +154,7 @@ typedef struct problem_spec {
     int window, alibi, sink_logits, n_sink; /* alibi and sink_logits: use them or not */
     int first_row;                          /* of the bank */
     int growing;                            /* stored scales of V double every 128 slots: running maxima must follow */
+    int outlier;                            /* slot of a row that stands out; 0: none */
     tq_ref_arithmetic arithmetic;           /* of the kernels that are judged */
 } problem_spec;
 

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Do the tests notice what breaks in GPU kernels? usage: tests/gpu_mutants.sh [WORK_DIR]
+set -eu
+. "$(dirname "$0")/mutants_lib.sh"
+mma=$source/generated/simt_sm_90
+mfma=$source/generated/simt_gfx942
+file=decode_d128_kgain3_vturbo3.c
+
+setup gpu_variants_test --arch simt-sm_90,simt-gfx942 --op decode --head-dim 128 --gqa 4 --k gain3 --v turbo3
+
+mutant "barrier between preparing and rotating q dropped" "$mma/$file" \
+    '/^TQG_FN void tqa_prepare_q/,/^}/s/tqg_block_sync();//'
+mutant "barrier between the sums of warps dropped" "$mma/$file" \
+    '/^TQG_KERNEL(.*mma_s3_kf16/,/^}/s/^        tqg_block_sync();//'
+mutant "warp barrier behind decoded gains dropped" "$mma/$file" \
+    '/^TQG_KERNEL(.*mma_s3_kf16/,/^}/s/^        tqg_warp_sync();$//'
+mutant "asynchronous copies not waited for" "$mma/$file" 's/tqg_copy_wait(1);//'
+mutant "bulk copies not waited for" "$mma/gpu/mma.h" 's/tqg_bar_wait(.*);//'
+mutant "exchange over half the warp" "$mma/$file" '/^TQG_FN float tqa_warp_sum/,/^}/s/TQG_WARP \/ 2/TQG_WARP \/ 4/'
+mutant "sum of a column over half of its lanes" "$mma/gpu/mma.h" \
+    '/^TQG_FN float tqm_column_sum/,/^}/s/mask < TQG_WARP/mask < TQG_WARP \/ 2/'
+mutant "votes of the upper half of a wave64 lost" "$mfma/vocabulary.h" \
+    's/(tq_simt_ballot((p) != 0, TQG_AT("tqg_any")) != 0)/((tqg_u32)tq_simt_ballot((p) != 0, TQG_AT("tqg_any")) != 0)/'
+mutant "wrong centroid among the halves" "$mma/$file" 's/0xb9c2c5c8u/0xb9c2c6c8u/'
+mutant "wrong centroid among the bytes" "$mma/$file" 's/0xfbe8d2b4u/0xfbe8d3b4u/'
+mutant "wrong gain" "$mma/$file" 's/0x00802000u, 0xe0e02080u/0x00806000u, 0xe0e02080u/'
+mutant "rows of the result swapped" "$mma/gpu/mma.h" '/^TQG_FN int tqm_c_row/,/^}/s/(tqg_lane() >> 2)/((tqg_lane() >> 2) ^ 1)/'
+mutant "keys of an operand swapped" "$mfma/gpu/mma.h" '/^TQG_FN int tqm_b_key/,/^}/s/tqm_k_lane()/(tqm_k_lane() ^ 1)/'
+mutant "splits merged without rescaling" "$mma/$file" \
+    '/^TQG_FN void tqa_merge_parts/,/^}/s/tqg_fma(t->scores\[.*\], values/tqg_fma(1.0f, values/'
+mutant "output not rescaled when the maximum rises" "$mma/gpu/mma.h" '/^TQG_FN void tqm_raise/,/^}/s/\(o\[.*\]\) \*= .*;/(void)\1;/'
+mutant "one key too many at the tail" "$mma/$file" '/^TQG_FN int tqa_is_visible/,/^}/s/slot < r->n_kv/slot <= r->n_kv/'
+mutant "window one key too short" "$mma/$file" 's/r\.n_kv - p->window : 0/r.n_kv - p->window + 1 : 0/'
+mutant "combines before the last block has arrived" "$mma/$file" 's/(tqg_u32)r->n_splits))/(tqg_u32)r->n_splits - 1))/'
+finish
