@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # mutants_lib.sh: breaks one thing at a time in copies of kernels and runtime and expects a test to fail; sourced by
 # mutants.sh and gpu_mutants.sh. A mutation that changes no text is an error of the script: mend its pattern.
 
