@@ -14,8 +14,9 @@
 enum {
     TQ_MAX_HEAD_DIM = 512,
     TQ_MAX_GQA = 16,
-    TQ_MAX_TILE = 128,  /* keys per softmax step */
-    TQ_MAX_SCALES = 16, /* stored scales per row */
+    TQ_MAX_TILE = 128,                                                /* keys per softmax step */
+    TQ_MAX_SCALES = 16,                                               /* stored scales per row */
+    TQ_PREPARED_BYTES = TQ_MAX_GQA * (4 * TQ_MAX_HEAD_DIM + 64) + 64, /* room for q as a K stage wants it */
 };
 
 /* Values rotated together: size = pow2 * odd, T = R_odd (x) H_pow2, see docs/formats.md. */
@@ -56,7 +57,7 @@ typedef struct tq_rows {
 
 /* K side of a decode kernel. */
 typedef struct tq_k_stage {
-    /* q: [gqa][head_dim]; factor: multiplies every score; prepared: gqa * (4 * head_dim + 64) + 64 bytes or less. */
+    /* q: [gqa][head_dim]; factor: multiplies every score; prepared: TQ_PREPARED_BYTES. */
     void (*prepare)(const float *q, size_t q_head_stride, float factor, void *prepared);
     /* scores[h*TQ_MAX_TILE + i] = factor * q_h . k_i for i < n <= TQ_MAX_TILE. */
     void (*scores)(const void *prepared, const tq_rows *rows, float *scores);

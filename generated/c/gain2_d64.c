@@ -91,9 +91,13 @@ typedef struct query {
     int32_t pairs[]; /* [group of 4 values][head][even, odd][copies]: two 16-bit values of q each */
 } query;
 
+enum { COPIED_VALUES = 1024 }; /* of q, at most */
+_Static_assert(sizeof(query) + COPIED_VALUES * 2 * TQV_LANES <= TQ_PREPARED_BYTES, "room for pairs that fill vectors");
+_Static_assert(sizeof(query) + TQ_MAX_GQA * HEAD_DIM * 2 <= TQ_PREPARED_BYTES, "room for pairs alone");
+
 /* A pair fills a whole vector in memory, ready to be an operand, as long as all of q stays in half of a small L1. */
 TQV_INLINE int copies(const int gqa) {
-    return gqa * HEAD_DIM <= 1024 ? TQV_LANES : 1;
+    return gqa * HEAD_DIM <= COPIED_VALUES ? TQV_LANES : 1;
 }
 
 TQV_INLINE tqv_bits pair_at(const int gqa, const int32_t *pairs, int i) {

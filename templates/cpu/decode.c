@@ -11,6 +11,28 @@ enum { STRIDE = TQ_MAX_TILE, QUADS = TQ_MAX_TILE / 4 };
 /* Largest integer weight. */
 #define WEIGHT_TOP 32639.0f /* 127 * 256 + 127 */
 
+#ifndef TQV_EXP2
+/* x[i] = 2^x[i] for x <= 127, relative error 2e-7; 2^-126 below -126. Near-minimax polynomial on [-1/2, 1/2]; step by
+ * step for all n <= 4 vectors, since the chain of one is long. */
+TQV_INLINE void tqv_exp2(tqv_f32 *x, const int n) {
+    static const float TERMS[] = {0x1.3cbf6cp-7f, 0x1.c6af6cp-5f, 0x1.ebfa4ap-3f, 0x1.62e43p-1f, 1.0f};
+    tqv_f32 whole[4], y[4];
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        x[i] = tqv_max(x[i], tqv_set1(-126.0f));
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        whole[i] = tqv_round(x[i]);
+    TQV_UNROLL for (int i = 0; i < n; i++) {
+        x[i] = tqv_sub(x[i], whole[i]);
+        y[i] = tqv_set1(0x1.5f0896p-10f);
+    }
+    TQV_UNROLL for (int k = 0; k < 5; k++)
+        TQV_UNROLL for (int i = 0; i < n; i++)
+            y[i] = tqv_fma(y[i], x[i], tqv_set1(TERMS[k]));
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        x[i] = tqv_times_2_to(y[i], whole[i]);
+}
+#endif
+
 /* softcap * tanh(s), through exp2: tanh(s) = 1 - 2 / (e^(2s) + 1) */
 static void cap_scores(float *scores, int n, float softcap) {
     const tqv_f32 one = tqv_set1(1.0f), two = tqv_set1(2.0f), top = tqv_set1(126.0f), log2e2 = tqv_set1(2.885390082f);
@@ -126,7 +148,7 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
     const int gqa = impl->gqa;
     const tq_k_stage *k = impl->k;
     const tq_v_stage *v = impl->v;
-    _Alignas(64) unsigned char prepared[TQ_MAX_GQA * (TQ_MAX_HEAD_DIM * 4 + 64) + 64];
+    _Alignas(64) unsigned char prepared[TQ_PREPARED_BYTES];
     _Alignas(64) float scores[TQ_MAX_GQA * STRIDE], scales[TQ_MAX_SCALES * STRIDE], top[STRIDE];
     _Alignas(64) int32_t weights[TQ_MAX_GQA * MAX_SETS * QUADS * 2 * TQV_UNITS];
     float factor[TQ_MAX_GQA], decay[TQ_MAX_GQA], max[TQ_MAX_GQA], sum[TQ_MAX_GQA];

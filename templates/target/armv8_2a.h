@@ -102,24 +102,13 @@ TQV_INLINE void tqv_to_f16(uint8_t *p, tqv_f32 a) {
     vst1_u8(p, vreinterpret_u8_f16(vcvt_f16_f32(a)));
 }
 
-/* x[i] = 2^x[i] for x <= 127, relative error 2e-7; 2^-126 below -126. Near-minimax polynomial on [-1/2, 1/2]; step by
- * step for all n vectors, since the chain of one is long. */
-TQV_INLINE void tqv_exp2(tqv_f32 *x, const int n) {
-    static const float TERMS[] = {0x1.3cbf6cp-7f, 0x1.c6af6cp-5f, 0x1.ebfa4ap-3f, 0x1.62e43p-1f, 1.0f};
-    tqv_f32 whole[4], y[4];
-    TQV_UNROLL for (int i = 0; i < n; i++) {
-        x[i] = tqv_max(x[i], vdupq_n_f32(-126.0f));
-        whole[i] = vrndnq_f32(x[i]);
-        x[i] = vsubq_f32(x[i], whole[i]);
-        y[i] = vdupq_n_f32(0x1.5f0896p-10f);
-    }
-    TQV_UNROLL for (int k = 0; k < 5; k++)
-        TQV_UNROLL for (int i = 0; i < n; i++)
-            y[i] = vfmaq_f32(vdupq_n_f32(TERMS[k]), y[i], x[i]);
-    TQV_UNROLL for (int i = 0; i < n; i++) {
-        const int32x4_t exponent = vshlq_n_s32(vcvtnq_s32_f32(whole[i]), 23);
-        x[i] = vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(y[i]), exponent));
-    }
+/* To the nearest integer; y * 2^whole, for whole >= -126: the words that exp2 of decode.c is made of. */
+TQV_INLINE tqv_f32 tqv_round(tqv_f32 x) {
+    return vrndnq_f32(x);
+}
+TQV_INLINE tqv_f32 tqv_times_2_to(tqv_f32 y, tqv_f32 whole) {
+    const int32x4_t exponent = vshlq_n_s32(vcvtnq_s32_f32(whole), 23);
+    return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(y), exponent));
 }
 
 /* ---- bytes, 16- and 32-bit integers ----------------------------------------------------------------------------- */

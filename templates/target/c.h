@@ -165,7 +165,8 @@ TQV_INLINE void tqv_to_f16(uint8_t *p, tqv_f32 a) {
     TQV_EACH h[i] = tqv_float_to_half(a.v[i]);
     memcpy(p, h, sizeof h);
 }
-/* x[i] = 2^x[i] in n <= 4 vectors, for x <= 127; 2^-126 below -126 */
+/* x[i] = 2^x[i] in n <= 4 vectors, for x <= 127; 2^-126 below -126. The C library's; without it decode.c makes its own. */
+#define TQV_EXP2
 TQV_INLINE void tqv_exp2(tqv_f32 *x, const int n) {
     for (int k = 0; k < n; k++)
         TQV_EACH x[k].v[i] = exp2f(x[k].v[i] > -126.0f ? x[k].v[i] : -126.0f);

@@ -104,26 +104,13 @@ TQV_INLINE void tqv_to_f16(uint8_t *p, tqv_f32 a) {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* x[i] = 2^x[i] for x <= 127, relative error 2e-7; 2^-126 below -126. Near-minimax polynomial on [-1/2, 1/2]; step by
- * step for all n vectors, since the chain of one is long. */
-TQV_INLINE void tqv_exp2(tqv_f32 *x, const int n) {
-    static const float TERMS[] = {0x1.3cbf6cp-7f, 0x1.c6af6cp-5f, 0x1.ebfa4ap-3f, 0x1.62e43p-1f, 1.0f};
-    tqv_f32 whole[4], y[4];
-    TQV_UNROLL for (int i = 0; i < n; i++)
-        x[i] = _mm256_max_ps(x[i], _mm256_set1_ps(-126.0f));
-    TQV_UNROLL for (int i = 0; i < n; i++)
-        whole[i] = _mm256_round_ps(x[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    TQV_UNROLL for (int i = 0; i < n; i++) {
-        x[i] = _mm256_sub_ps(x[i], whole[i]);
-        y[i] = _mm256_set1_ps(0x1.5f0896p-10f);
-    }
-    TQV_UNROLL for (int k = 0; k < 5; k++)
-        TQV_UNROLL for (int i = 0; i < n; i++)
-            y[i] = _mm256_fmadd_ps(y[i], x[i], _mm256_set1_ps(TERMS[k]));
-    TQV_UNROLL for (int i = 0; i < n; i++) {
-        const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(whole[i]), 23);
-        x[i] = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y[i]), exponent));
-    }
+/* To the nearest integer; y * 2^whole, for whole >= -126: the words that exp2 of decode.c is made of. */
+TQV_INLINE tqv_f32 tqv_round(tqv_f32 x) {
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+TQV_INLINE tqv_f32 tqv_times_2_to(tqv_f32 y, tqv_f32 whole) {
+    const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(whole), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), exponent));
 }
 
 /* ---- bytes, 16- and 32-bit integers ----------------------------------------------------------------------------- */
