@@ -96,6 +96,15 @@ TQG_FN int tqr_error_sum(int error, int lanes) {
         error += (int)tqg_shfl_xor_u((tqg_u32)error, mask);
     return error;
 }
+
+/* Scales of blocks by least squares, from each quad's sums of value times level and of squared levels. */
+TQG_FN void tqr_fit_blocks(float *dot, float *square, tqr_packed *x) {
+    tqr_sums(dot, BLOCK_QUADS);
+    tqr_sums(square, BLOCK_QUADS);
+    TQG_UNROLL
+    for (int s = 0; s < SLOTS; s++)
+        x->scale[s] = tqg_to_half_sat(dot[s] * tqg_rcp(square[s] * ${hexf(f.step)}));
+}
 % end
 % if f.bits < 8 and f.subs == 0 then
 
@@ -133,11 +142,7 @@ TQG_FN void tqr_quantise_blocks(float (*y)[4], tqr_packed *x) {
         x->codes[s] = tqr_indices(y[s], inverse[s], 1.0f, &dot[s], &square[s]);
         square[s] = tqr_is_quad(s) ? square[s] : 0.0f;
     }
-    tqr_sums(dot, BLOCK_QUADS);
-    tqr_sums(square, BLOCK_QUADS);
-    TQG_UNROLL
-    for (int s = 0; s < SLOTS; s++)
-        x->scale[s] = tqg_to_half_sat(dot[s] * tqg_rcp(square[s] * ${hexf(f.step)}));
+    tqr_fit_blocks(dot, square, x);
 }
 
 /* One scale per chunk: its norm, what gives the decoded chunk its norm, or (tiles) least squares. */
@@ -249,10 +254,6 @@ TQG_FN void tqr_quantise_gains(float (*y)[4], const float *norm, tqr_packed *x) 
         x->codes[s] = tqr_indices(y[s], unit * tqg_rcp(gain), gain, &dot[s], &square[s]);
         square[s] = tqr_is_quad(s) ? square[s] : 0.0f;
     }
-    tqr_sums(dot, BLOCK_QUADS);
-    tqr_sums(square, BLOCK_QUADS);
-    TQG_UNROLL
-    for (int s = 0; s < SLOTS; s++)
-        x->scale[s] = tqg_to_half_sat(dot[s] * tqg_rcp(square[s] * ${hexf(f.step)}));
+    tqr_fit_blocks(dot, square, x);
 }
 % end
