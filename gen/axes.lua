@@ -312,5 +312,6 @@ axes.sets = {
                k = { "turbo2", "turbo3", "turbo4", "gain3", "gain4", "f16" },
                v = { "turbo2", "turbo3", "turbo4", "gain3", "gain4", "f16" } } },
 }
+axes.set_names = field(axes.sets, "name")
 
 return axes

@@ -107,4 +107,3 @@ return function(name, head_dim, units)
     end
     return env, layout
 end
-

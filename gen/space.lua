@@ -14,12 +14,6 @@ local function by_name(list, name)
     end
 end
 
-local function field(list, key)
-    local values = {}
-    for i, entry in ipairs(list) do values[i] = entry[key] end
-    return values
-end
-
 -- ---- messages ------------------------------------------------------------------------------------------------------
 
 local function concerns(constraint, v)
@@ -149,7 +143,7 @@ function space.filter(texts)
     if texts.set then
         filter.set = {}
         for name in (texts.set .. ","):gmatch("([^,]*),") do
-            if not by_name(axes.sets, name) then return nil, unknown("--set", name, field(axes.sets, "name")) end
+            if not by_name(axes.sets, name) then return nil, unknown("--set", name, axes.set_names) end
             table.insert(filter.set, name)
         end
     end

@@ -1,26 +1,17 @@
 -- luacheck: std +busted
 -- What is particular to GPU archs: traits, layouts, kernel families, covering sets, files.
 
-package.path = "gen/?.lua;" .. package.path
+package.path = "gen/?.lua;tests/gen/?.lua;" .. package.path
 
 local archs = require "archs"
 local axes = require "axes"
 local families = require "gpu.families"
 local kernels = require "kernels"
 local names = require "names"
+local selection = require "selection"
 local space = require "space"
 
-local function select(texts)
-    local filter, message = space.filter(texts)
-    if not filter then return nil, message end
-    return space.select(filter)
-end
-
-local function refused(texts, ...)
-    local variants, message = select(texts)
-    assert.is_nil(variants)
-    for _, part in ipairs { ... } do assert.is_truthy(message:find(part, 1, true), message) end
-end
+local select, refused = selection.select, selection.refused
 
 local function values(variants, key)
     local seen, list = {}, {}

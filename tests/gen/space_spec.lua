@@ -1,22 +1,12 @@
-package.path = "gen/?.lua;" .. package.path
+package.path = "gen/?.lua;tests/gen/?.lua;" .. package.path
 
 local archs = require "archs"
 local formats = require "formats"
 local names = require "names"
+local selection = require "selection"
 local space = require "space"
 
-local function select(texts)
-    local filter, message = space.filter(texts)
-    if not filter then return nil, message end
-    return space.select(filter)
-end
-
--- The message of a refused selection holds all of these.
-local function refused(texts, ...)
-    local variants, message = select(texts)
-    assert.is_nil(variants)
-    for _, part in ipairs { ... } do assert.is_truthy(message:find(part, 1, true), message) end
-end
+local select, refused = selection.select, selection.refused
 
 local function count(variants, key, value)
     local n = 0
