@@ -7,6 +7,7 @@ import filecmp
 import glob
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -125,7 +126,20 @@ class Tool(Contract):
     def test_bench(self):
         self.rows(TQ, 'bench', '--op', 'decode', *SHAPE, '--n-kv', '2048',
                   fields='variant op head_dim gqa k v layout n_kv device median_ns ns_per_key_head ratio_f16 '
-                         'read_fraction')
+                         'read_fraction madds_per_byte gmadds_per_s')
+        self.refused(TQ, 'bench', *SHAPE, '--layout', 'rows,nonsense', naming='nonsense')
+
+    @unittest.skipUnless(shutil.which('gnuplot'), 'gnuplot draws plots')
+    def test_bench_plots(self):
+        """A roofline of decode, bars of what has no fixed number of multiply-adds."""
+        for axes, texts in ((['--op', 'decode', *SHAPE], ['turbo3 d128 g4', 'f16 d128 g4', 'int16: ', 'per byte']),
+                            (['--op', 'dequantise', *SHAPE[:2], '--k', 'turbo3'], ['turbo3 d128', 'ns per key'])):
+            plot = self.path('plot.svg')
+            self.run_command(TQ, 'bench', *axes, '--n-kv', '256', '--budget', '0.01', '--plot', plot)
+            with open(plot) as file:
+                svg = file.read()
+            for text in texts:
+                self.assertIn(text, svg)
 
     def test_tune_and_use_its_file(self):
         tuning = self.path('tuning')

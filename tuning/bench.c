@@ -18,6 +18,7 @@ typedef struct row {
     const char *variant, *op, *k, *v, *layout, *device, *limit;
     int head_dim, gqa, n_kv, n_kv_heads, threads, samples;
     double median_ns, ns_per_key_head, ns_per_value, ratio_f16, bytes_per_key_head;
+    double madds_per_byte, gmadds_per_s; /* of K.q and P.V; NaN where they are no fixed number */
     double memory_floor, multiply_floor; /* ns per key and KV head */
     double read_fraction, mul_fraction, limit_fraction;
 } row;
@@ -38,6 +39,8 @@ static const column columns[] = {
     {"ns_per_value", "ns/value", COLUMN_REAL, offsetof(row, ns_per_value), 3},
     {"ratio_f16", "x f16", COLUMN_REAL, offsetof(row, ratio_f16), 2},
     {"bytes_per_key_head", "B/key/head", COLUMN_REAL, offsetof(row, bytes_per_key_head), 0},
+    {"madds_per_byte", NULL, COLUMN_REAL, offsetof(row, madds_per_byte), 2},
+    {"gmadds_per_s", NULL, COLUMN_REAL, offsetof(row, gmadds_per_s), 1},
     {"read_fraction", "of read", COLUMN_REAL, offsetof(row, read_fraction), 2},
     {"mul_fraction", "of mul", COLUMN_REAL, offsetof(row, mul_fraction), 2},
     {"limit", "limit", COLUMN_TEXT, offsetof(row, limit), 0},
@@ -54,13 +57,19 @@ typedef struct bench {
     int n_rows;
 } bench;
 
-/* Least time per key and KV head for the multiply-adds of one side: f16 in f32, all others in int16. */
-static double multiply_floor(const machine_limits *limits, const contract *c, const char *format) {
+/* Of one side, per key and KV head. The transform and the search of an encoder are no fixed number, nor are causal sums. */
+static double multiply_adds(const contract *c) {
+    return c->op == TQ_OP_DECODE ? (double)c->head_dim * c->gqa : NAN;
+}
+
+/* Least time for them: f16 in f32, all others by numbers of 16 bits, which are one int16 product or two of bytes. */
+static double multiply_floor(const multiply_rates *rates, const contract *c, const char *format) {
     tq_format_info info;
-    if (c->op != TQ_OP_DECODE)
-        return NAN; /* the transform and the search of an encoder are not a fixed number of multiplies */
+    if (isnan(multiply_adds(c)))
+        return NAN;
     cli_check(tq_format_find(format, c->head_dim, &info));
-    return 1e9 * c->head_dim * c->gqa / (info.bits == 16 ? limits->float_madds : limits->int16_madds);
+    return 1e9 * multiply_adds(c) /
+           (info.bits == 16 ? rates->f32.madds : fmax(rates->int16.madds, rates->int8.madds / 2));
 }
 
 static row measured_row(const bench *b, const harness *h, int which, const contract *c, int yardstick) {
@@ -90,7 +99,9 @@ static row measured_row(const bench *b, const harness *h, int which, const contr
     free(ratios);
     /* An append writes the cache and reads values that were just computed: neither limit says much about it. */
     r.memory_floor = c->op == TQ_OP_APPEND ? NAN : 1e9 * r.bytes_per_key_head / b->limits.read_bytes;
-    r.multiply_floor = multiply_floor(&b->limits, c, c->k) + multiply_floor(&b->limits, c, c->v);
+    r.multiply_floor = multiply_floor(&b->limits.multiply, c, c->k) + multiply_floor(&b->limits.multiply, c, c->v);
+    r.madds_per_byte = 2 * multiply_adds(c) / r.bytes_per_key_head;
+    r.gmadds_per_s = 2 * multiply_adds(c) / r.ns_per_key_head;
     r.read_fraction = r.memory_floor / r.ns_per_key_head;
     r.mul_fraction = r.multiply_floor / r.ns_per_key_head;
     r.limit_fraction = fmax(r.read_fraction, r.mul_fraction);
@@ -132,41 +143,82 @@ static bool same_shape(const contract *a, const contract *b) {
     return a->head_dim == b->head_dim && a->gqa == b->gqa && a->side == b->side;
 }
 
-static void draw(const bench *b, const char *file) {
+static char *label_of(const row *r, const char *gqa) {
+    const char *pair = r->k && r->v && strcmp(r->k, r->v) != 0 ? "/" : "", *v = !r->k || *pair ? r->v : "";
+    bool rows = strcmp(r->layout, "rows") == 0;
+    return cli_format("%s%s%s d%d%s%s%s", r->k ? r->k : "", pair, v, r->head_dim, gqa, rows ? "" : " ",
+                      rows ? "" : r->layout);
+}
+
+static void draw_roofline(const bench *b, const char *file, const char *title) {
+    const machine_limits *limits = &b->limits;
+    const struct {
+        const char *name;
+        multiply_rate rate;
+    } all[] = {{"int8", limits->multiply.int8}, {"int16", limits->multiply.int16}, {"f32", limits->multiply.f32}};
+    plot_roof roofs[CLI_COUNT(all)];
+    int n_roofs = 0;
+    for (int i = 0; i < CLI_COUNT(all); i++) {
+        const multiply_rate *rate = &all[i].rate;
+        if (!isnan(rate->madds))
+            roofs[n_roofs++] = (plot_roof){cli_format("%s: %s", all[i].name, rate->instructions), rate->madds * 1e-9};
+    }
+    plot_point *points = cli_alloc((size_t)b->n_rows, sizeof *points);
+    for (int i = 0; i < b->n_rows; i++) {
+        const row *r = &b->rows[i];
+        char gqa[16];
+        snprintf(gqa, sizeof gqa, " g%d", r->gqa);
+        points[i] = (plot_point){label_of(r, gqa), r->madds_per_byte, r->gmadds_per_s};
+    }
+    plot_roofline(file, title, limits->read_bytes * 1e-9, roofs, n_roofs, points, b->n_rows);
+    for (int i = 0; i < n_roofs; i++)
+        free((char *)roofs[i].label);
+    for (int i = 0; i < b->n_rows; i++)
+        free((char *)points[i].label);
+    free(points);
+}
+
+static void draw_bars(const bench *b, const char *file, const char *title) {
     plot_bar *bars = cli_alloc((size_t)b->n_rows, sizeof *bars);
     for (int i = 0; i < b->n_rows; i++) {
         const row *r = &b->rows[i];
-        char gqa[16] = "";
-        if (r->gqa)
-            snprintf(gqa, sizeof gqa, " g%d", r->gqa);
-        bars[i] = (plot_bar){
-            cli_format("%s%s%s d%d%s", r->k ? r->k : "", r->k && r->v ? "/" : "", r->v ? r->v : "", r->head_dim, gqa),
-            r->ns_per_key_head, r->memory_floor, r->multiply_floor};
+        bars[i] = (plot_bar){label_of(r, ""), r->ns_per_key_head, r->memory_floor};
     }
-    char *title = cli_format("%s, %d keys, %d KV heads, %d thread%s, cold caches: %s", b->rows[0].op, b->rows[0].n_kv,
-                             b->rows[0].n_kv_heads, b->rows[0].threads, b->rows[0].threads == 1 ? "" : "s",
-                             tq_device_model(b->harness.device));
     plot_bars(file, title, "ns per key and KV head", bars, b->n_rows);
-    free(title);
     for (int i = 0; i < b->n_rows; i++)
         free((char *)bars[i].label);
     free(bars);
 }
 
+/* A roofline where there are both axes of one. */
+static void draw(const bench *b, const char *file) {
+    const row *first = &b->rows[0];
+    char *title =
+        cli_format("%s, %d keys, %d KV heads, %d thread%s, cold caches: %s", first->op, first->n_kv, first->n_kv_heads,
+                   first->threads, first->threads == 1 ? "" : "s", tq_device_model(b->harness.device));
+    bool roofline = !isnan(first->madds_per_byte) && !isnan(b->limits.read_bytes);
+    (roofline ? draw_roofline : draw_bars)(b, file, title);
+    free(title);
+}
+
 static void print_rows(const bench *b, table_style style) {
     const table t = {columns, CLI_COUNT(columns), b->rows, b->n_rows, sizeof *b->rows};
-    double read = b->limits.read_bytes * 1e-9, floats = b->limits.float_madds * 1e-9,
-           ints = b->limits.int16_madds * 1e-9;
+    const multiply_rates *rates = &b->limits.multiply;
+    double read = b->limits.read_bytes * 1e-9, f32 = rates->f32.madds * 1e-9, int16 = rates->int16.madds * 1e-9,
+           int8 = rates->int8.madds * 1e-9;
     if (style == TABLE_PLAIN && !memory_is_cpu(b->harness.device) && !isnan(read))
         printf("This device: fills %.1f GB/s\n", read);
     if (style == TABLE_PLAIN && memory_is_cpu(b->harness.device)) {
-        printf("This machine, %d thread%s: read %.1f GB/s, f32 %.0f G multiply-adds/s, int16 %.0f G multiply-adds/s\n",
-               pool_threads(b->harness.pool), pool_threads(b->harness.pool) == 1 ? "" : "s", read, floats, ints);
+        printf("This machine, %d thread%s: read %.1f GB/s; G multiply-adds/s: f32 %.0f (%s), int16 %.0f (%s), "
+               "int8 %.0f (%s)\n",
+               pool_threads(b->harness.pool), pool_threads(b->harness.pool) == 1 ? "" : "s", read, f32,
+               rates->f32.instructions, int16, rates->int16.instructions, int8, rates->int8.instructions);
     }
     cJSON *context = cJSON_CreateObject(), *limits = cJSON_AddObjectToObject(context, "limits");
     json_real(limits, "read_gb_per_s", read);
-    json_real(limits, "f32_gmadd_per_s", floats);
-    json_real(limits, "int16_gmadd_per_s", ints);
+    json_real(limits, "f32_gmadd_per_s", f32);
+    json_real(limits, "int16_gmadd_per_s", int16);
+    json_real(limits, "int8_gmadd_per_s", int8);
     cJSON_AddNumberToObject(context, "seed", (double)b->harness.seed);
     table_print(&t, style, context, stdout);
 }
@@ -187,7 +239,7 @@ int command_bench(int argc, char **argv) {
         {"threads", "N", CLI_INT, &threads, 1, POOL_MAX_THREADS, "threads that launch (1)"},
         {"budget", "SECONDS", CLI_REAL, &budget, 0.001, 1e6, "timing for each kernel (0.5)"},
         {"seed", "N", CLI_INT, &seed, 0, 1 << 30, "of the data and of the order (1)"},
-        {"plot", "FILE", CLI_TEXT, &plot, 0, 0, "bars and their floors, as SVG"},
+        {"plot", "FILE", CLI_TEXT, &plot, 0, 0, "roofline (decode), else bars, as SVG"},
         {"json", NULL, CLI_FLAG, &json, 0, 0, "print JSON"},
         {"csv", NULL, CLI_FLAG, &csv, 0, 0, "print CSV"},
     };

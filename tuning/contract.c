@@ -82,25 +82,29 @@ static void add_int(int_list *list, int value) {
         list->at[list->n++] = value;
 }
 
-static void add_name(name_list *list, const char *value) {
-    for (int i = 0; i < list->n; i++)
-        if (strcmp(list->at[i], value) == 0)
-            return;
-    if (list->n < CLI_MAX_LIST)
-        list->at[list->n++] = value;
-}
-
 typedef struct build_axes {
     int_list head_dims, gqas;
-    name_list k, v, layouts;
+    name_list k, v, layouts; /* all layouts; what goes with some of those asked for */
 } build_axes;
+
+static bool contains(const name_list *list, const char *value) {
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->at[i], value) == 0)
+            return true;
+    return false;
+}
+
+static void add_name(name_list *list, const char *value) {
+    if (!contains(list, value) && list->n < CLI_MAX_LIST)
+        list->at[list->n++] = value;
+}
 
 /* All variants of the CPU count, whether they run on this one or not. */
 static bool is_of(const tq_device *device, const tq_variant_info *v) {
     return memory_is_cpu(device) ? strcmp(v->kind, "cpu") == 0 : tq_device_runs(device, v->target);
 }
 
-static build_axes build_axes_of(const tq_device *device, tq_op op, const char *layout) {
+static build_axes build_axes_of(const tq_device *device, tq_op op, const name_list *layouts) {
     build_axes b = {0};
     tq_variant_info v;
     for (int i = 0; i < tq_variant_count(); i++) {
@@ -108,7 +112,7 @@ static build_axes build_axes_of(const tq_device *device, tq_op op, const char *l
         if (v.op != op || !is_of(device, &v))
             continue;
         add_name(&b.layouts, v.layout);
-        if (strcmp(v.layout, layout) == 0) {
+        if (contains(layouts, v.layout)) {
             add_int(&b.head_dims, v.head_dim);
             add_int(&b.gqas, v.gqa);
             if (v.k)
@@ -137,12 +141,9 @@ static name_list choose_names(const char *option, const name_list *asked, const 
     char text[512] = "";
     for (int i = 0; i < legal->n && strlen(text) < sizeof text - 64; i++)
         snprintf(text + strlen(text), 64, "%s%s", i ? ", " : "", legal->at[i]);
-    for (int i = 0; i < asked->n; i++) {
-        name_list check = *legal;
-        add_name(&check, asked->at[i]);
-        if (check.n > legal->n)
+    for (int i = 0; i < asked->n; i++)
+        if (!contains(legal, asked->at[i]))
             cli_fail("--%s %s: not in this build, which has %s", option, asked->at[i], text);
-    }
     return asked->n ? *asked : *legal;
 }
 
@@ -162,6 +163,15 @@ static void append(contract_array *list, contract c) {
 
 static bool attends(tq_op op) {
     return op == TQ_OP_DECODE || op == TQ_OP_PREFILL;
+}
+
+/* What a layout has of the formats chosen. */
+static name_list common_names(const name_list *chosen, const name_list *legal) {
+    name_list common = {0};
+    for (int i = 0; i < chosen->n; i++)
+        if (contains(legal, chosen->at[i]))
+            add_name(&common, chosen->at[i]);
+    return common;
 }
 
 static void append_pairs(contract_array *list, contract base, const contract_axes *axes, const name_list *k,
@@ -198,24 +208,25 @@ int contract_list(const contract_axes *axes, contract **out) {
     tq_op op;
     cli_check(tq_op_parse(axes->op, &op));
     const tq_device *device = contract_device(axes);
-    build_axes build = build_axes_of(device, op, axes->layout);
+    build_axes build = build_axes_of(device, op, &axes->layouts);
     if (!build.layouts.n && !memory_is_cpu(device))
         cli_fail("--op %s --device %s: this build holds no kernel for it", axes->op, axes->device);
     if (!build.layouts.n)
         cli_fail("--op %s: this build holds no kernel for it", axes->op);
-    name_list layout = cli_one_name(axes->layout);
-    choose_names("layout", &layout, &build.layouts);
+    choose_names("layout", &axes->layouts, &build.layouts);
     int_list head_dims = choose_ints("head-dim", &axes->head_dims, &build.head_dims);
     int_list gqas = attends(op) ? choose_ints("gqa", &axes->gqas, &build.gqas) : cli_one_int(0);
     name_list k = choose_names("k", &axes->k, &build.k), v = choose_names("v", &axes->v, &build.v);
-    for (int d = 0; d < head_dims.n; d++) {
-        for (int g = 0; g < gqas.n; g++) {
-            contract base = {.op = op, .head_dim = head_dims.at[d], .gqa = gqas.at[g], .layout = axes->layout};
-            if (attends(op))
-                append_pairs(&list, base, axes, &k, &v);
-            else
-                append_sides(&list, base, axes, &k, &v);
-        }
+    for (int i = 0; i < head_dims.n * gqas.n * axes->layouts.n; i++) {
+        const int layout = i % axes->layouts.n, shape = i / axes->layouts.n;
+        contract base = {.op = op,
+                         .head_dim = head_dims.at[shape / gqas.n],
+                         .gqa = gqas.at[shape % gqas.n],
+                         .layout = axes->layouts.at[layout]};
+        const name_list one = cli_one_name(base.layout);
+        const build_axes has = build_axes_of(device, op, &one);
+        const name_list layout_k = common_names(&k, &has.k), layout_v = common_names(&v, &has.v);
+        (attends(op) ? append_pairs : append_sides)(&list, base, axes, &layout_k, &layout_v);
     }
     *out = list.at;
     return list.n;

@@ -16,13 +16,15 @@ typedef struct contract {
 
 /* Filled by cli_parse through CONTRACT_OPTIONS; the initial values are the command's defaults, empty lists mean all. */
 typedef struct contract_axes {
-    const char *op, *layout, *device;
+    const char *op, *device;
     int_list head_dims, gqas;
-    name_list k, v;
+    name_list k, v, layouts;
 } contract_axes;
 
 #define CONTRACT_AXES_INIT                                                                                             \
-    { .op = "decode", .layout = "rows", .device = "cpu" }
+    {                                                                                                                  \
+        .op = "decode", .device = "cpu", .layouts = { 1, {"rows"} }                                                    \
+    }
 
 /* clang-format off */
 #define CONTRACT_OPTIONS(axes)                                                                                         \
@@ -31,7 +33,7 @@ typedef struct contract_axes {
     {"gqa", "LIST", CLI_INTS, &(axes).gqas, 1, 1 << 16, "query heads per KV head (decode)"},                           \
     {"k", "LIST", CLI_NAMES, &(axes).k, 0, 0, "K formats; without --v, V takes the same one"},                         \
     {"v", "LIST", CLI_NAMES, &(axes).v, 0, 0, "V formats; with --k, every combination"},                               \
-    {"layout", "NAME", CLI_TEXT, &(axes).layout, 0, 0, "cache layout (rows)"},                                         \
+    {"layout", "LIST", CLI_NAMES, &(axes).layouts, 0, 0, "cache layouts (rows)"},                                      \
     {"device", "NAME", CLI_TEXT, &(axes).device, 0, 0, "device, as tq info lists them (cpu)"}
 /* clang-format on */
 
@@ -44,8 +46,8 @@ void contract_sizes(const tq_device *device, int *n_kv, int *n_kv_heads);
 
 const tq_device *contract_device(const contract_axes *axes);
 
-/* Every contract that the axes select of what their device runs, in registry order of the formats; fails if it runs
- * none with one of the values. Returns the count; the caller frees *out. */
+/* Every contract that the axes select of what their device runs, in registry order of the formats, those of one head_dim
+ * and GQA ratio together; fails if it runs none with one of the values. Returns the count; the caller frees *out. */
 int contract_list(const contract_axes *axes, contract **out);
 
 /* The next variant of the contract at or after *index that the device runs; false when there is none. */

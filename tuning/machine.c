@@ -11,10 +11,6 @@
 #include "internal.h"
 #include "memory.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 /* ---- sizes ------------------------------------------------------------------------------------------------------ */
 
 /* "32768K" in a sysfs file, in bytes; 0 if there is no such file. */
@@ -102,81 +98,7 @@ static double best_read(pool *p) {
     return best;
 }
 
-/* ---- multipliers ------------------------------------------------------------------------------------------------ */
-
-enum { ROUNDS = 1 << 18, CHAINS = 8, MAX_LANES = 16 };
-
-typedef struct multiply {
-    void (*fn)(float *out); /* ROUNDS * CHAINS vectors; writes its sums so that they are computed */
-    float out[POOL_MAX_THREADS][MAX_LANES];
-} multiply;
-
-static void multiply_on_thread(void *context, int thread_index, int thread_count) {
-    (void)thread_count;
-    multiply *m = context;
-    m->fn(m->out[thread_index]);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) static void float_avx2(float *out) {
-    __m256 sum[CHAINS], a = _mm256_set1_ps(out[0] + 0.5f), b = _mm256_set1_ps(out[1] + 0.25f);
-    for (int i = 0; i < CHAINS; i++)
-        sum[i] = _mm256_set1_ps((float)i);
-    for (int r = 0; r < ROUNDS; r++)
-        for (int i = 0; i < CHAINS; i++)
-            sum[i] = _mm256_fmadd_ps(sum[i], a, b);
-    for (int i = 1; i < CHAINS; i++)
-        sum[0] = _mm256_add_ps(sum[0], sum[i]);
-    _mm256_storeu_ps(out, sum[0]);
-}
-
-__attribute__((target("avx2"))) static void int16_avx2(float *out) {
-    __m256i sum[CHAINS], a = _mm256_set1_epi16((short)(out[0] + 3)), b = a;
-    for (int i = 0; i < CHAINS; i++)
-        sum[i] = _mm256_set1_epi32(i);
-    for (int r = 0; r < ROUNDS; r++) {
-        for (int i = 0; i < CHAINS; i++) {
-            __asm__("" : "+x"(b)); /* for all the compiler knows this is another b, and so another product */
-            sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(a, b));
-        }
-    }
-    for (int i = 1; i < CHAINS; i++)
-        sum[0] = _mm256_add_epi32(sum[0], sum[i]);
-    _mm256_storeu_ps(out, _mm256_cvtepi32_ps(sum[0]));
-}
-#endif
-
-/* Plain loops over arrays, which any compiler turns into the vectors of its target. */
-static void float_plain(float *out) {
-    float sum[CHAINS * MAX_LANES] = {0};
-    for (int r = 0; r < ROUNDS / 4; r++)
-        for (int i = 0; i < CHAINS * MAX_LANES; i++)
-            sum[i] = sum[i] * (out[0] + 0.5f) + 0.25f;
-    for (int i = 0; i < CHAINS * MAX_LANES; i++)
-        out[i % MAX_LANES] += sum[i];
-}
-
-static void int16_plain(float *out) {
-    int16_t a[CHAINS * MAX_LANES];
-    uint32_t sum[CHAINS * MAX_LANES] = {0};
-    for (int i = 0; i < CHAINS * MAX_LANES; i++)
-        a[i] = (int16_t)(i + (int)out[0]);
-    for (int r = 0; r < ROUNDS / 4; r++)
-        for (int i = 0; i < CHAINS * MAX_LANES; i++)
-            sum[i] += (uint32_t)((int16_t)sum[i] * a[i]);
-    for (int i = 0; i < CHAINS * MAX_LANES; i++)
-        out[i % MAX_LANES] += (float)sum[i];
-}
-
-static double best_rate(pool *p, void (*fn)(float *), double madds_per_thread) {
-    double best = 0;
-    for (int pass = 0; pass < 5; pass++) {
-        multiply m = {.fn = fn};
-        double rate = madds_per_thread * pool_threads(p) / (pool_run(p, multiply_on_thread, &m) * 1e-9);
-        best = rate > best ? rate : best;
-    }
-    return best;
-}
+/* ---- limits ----------------------------------------------------------------------------------------------------- */
 
 /* Bytes per second that a GPU's memory takes. */
 static double best_fill(const tq_device *device) {
@@ -197,18 +119,8 @@ static double best_fill(const tq_device *device) {
 }
 
 machine_limits machine_measure(const tq_device *device, pool *p) {
-    if (!memory_is_cpu(device))
-        return (machine_limits){memory_is_simt(device) ? NAN : best_fill(device), NAN, NAN};
-    const double rounds = (double)ROUNDS * CHAINS, plain = rounds / 4 * MAX_LANES;
-    machine_limits limits = {best_read(p), 0, 0};
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        limits.float_madds = best_rate(p, float_avx2, rounds * 8);
-        limits.int16_madds = best_rate(p, int16_avx2, rounds * 16);
-        return limits;
-    }
-#endif
-    limits.float_madds = best_rate(p, float_plain, plain);
-    limits.int16_madds = best_rate(p, int16_plain, plain);
-    return limits;
+    if (memory_is_cpu(device))
+        return (machine_limits){best_read(p), multiply_measure(device, p)};
+    const multiply_rate unknown = {NULL, NAN};
+    return (machine_limits){memory_is_simt(device) ? NAN : best_fill(device), {unknown, unknown, unknown}};
 }

@@ -4,13 +4,13 @@
 
 #include <stddef.h>
 
+#include "multiply.h"
 #include "pool.h"
 #include "tq.h"
 
 typedef struct machine_limits {
-    double read_bytes;  /* streamed from memory, per second, all threads together */
-    double float_madds; /* f32 multiply-adds per second */
-    double int16_madds; /* int16 products added to int32, per second */
+    double read_bytes; /* streamed from memory, per second, all threads together */
+    multiply_rates multiply;
 } machine_limits;
 
 /* Bytes of the last-level cache; 32 MiB where the system does not tell. */

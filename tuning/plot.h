@@ -7,7 +7,7 @@ void plot_check(const char *file);
 
 typedef struct plot_bar {
     const char *label;
-    double value, memory_floor, multiply_floor;
+    double value, floor;
 } plot_bar;
 
 /* One bar each, the floors as marks across it. */
@@ -21,5 +21,15 @@ typedef struct plot_point {
 /* Labelled points in ascending y, which is on a logarithmic axis. */
 void plot_points(const char *file, const char *title, const char *x_name, const char *y_name, const plot_point *points,
                  int n);
+
+typedef struct plot_roof {
+    const char *label;
+    double rate; /* G multiply-adds/s */
+} plot_roof;
+
+/* Williams, Waterman and Patterson 2009: multiply-adds per byte against G multiply-adds/s, both axes logarithmic; labelled
+ * points below what memory (GB/s) and multipliers allow. */
+void plot_roofline(const char *file, const char *title, double memory, const plot_roof *roofs, int n_roofs,
+                   const plot_point *points, int n);
 
 #endif
