@@ -8,15 +8,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TQ_KERNEL_ABI 2
+#define TQ_KERNEL_ABI 3
 
 /* Bounds of what a kernel may assume; the generator refuses shapes beyond them. */
 enum {
     TQ_MAX_HEAD_DIM = 512,
     TQ_MAX_GQA = 16,
-    TQ_MAX_TILE = 128,                                                /* keys per softmax step */
+    TQ_MAX_TILE = 128,                                                /* keys per softmax step, and of a tile */
+    TQ_GROUP = 16,                                                    /* keys whose rows lie at one stride */
     TQ_MAX_SCALES = 16,                                               /* stored scales per row */
-    TQ_PREPARED_BYTES = TQ_MAX_GQA * (4 * TQ_MAX_HEAD_DIM + 64) + 64, /* room for q as a K stage wants it */
 };
 
 /* Values rotated together: size = pow2 * odd, T = R_odd (x) H_pow2, see docs/formats.md. */
@@ -46,21 +46,25 @@ typedef struct tq_format_spec {
 
 /* ---- decode ----------------------------------------------------------------------------------------------------- */
 
-/* A tile of a cache. */
-typedef struct tq_rows {
-    const uint8_t *first;
+/* What a stage reads in one softmax step: slots of one side of one KV head. */
+typedef struct tq_keys {
+    /* Rows: row 0 of every TQ_GROUP rows, `stride` bytes apart, wherever the group lies. Tiles: group[0] is the tile. */
+    const uint8_t *group[TQ_MAX_TILE / TQ_GROUP];
+    /* What is worth fetching while a group is read, laid out as the group is; NULL: nothing. Tiles: ahead[0], where the
+     * bytes begin that are worth fetching while the tile's are read. Never read otherwise: it may lie anywhere. */
+    const uint8_t *ahead[TQ_MAX_TILE / TQ_GROUP];
     size_t stride;
-    int n;           /* <= TQ_MAX_TILE */
-    int last;        /* 1: nothing may be read behind row n-1; 0: 15 bytes behind every row belong to the cache */
-    size_t prefetch; /* keys ahead of what is read; 0: none */
-} tq_rows;
+    const uint8_t *end; /* of the cache's buffer: nothing behind it may be read */
+    int n;              /* keys, <= TQ_MAX_TILE. Rows: no others exist. Tiles: there are all, others hold any bits */
+} tq_keys;
 
 /* K side of a decode kernel. */
 typedef struct tq_k_stage {
-    /* q: [gqa][head_dim]; factor: multiplies every score; prepared: TQ_PREPARED_BYTES. */
+    size_t prepared_bytes;
+    /* q: [gqa][head_dim]; factor: multiplies every score; prepared: prepared_bytes, aligned to 64. */
     void (*prepare)(const float *q, size_t q_head_stride, float factor, void *prepared);
-    /* scores[h*TQ_MAX_TILE + i] = factor * q_h . k_i for i < n <= TQ_MAX_TILE. */
-    void (*scores)(const void *prepared, const tq_rows *rows, float *scores);
+    /* scores[h*TQ_MAX_TILE + i] = factor * q_h . k_i for i < n; up to the end of a group may be written. */
+    void (*scores)(const void *prepared, const tq_keys *keys, float *scores);
 } tq_k_stage;
 
 /* V side. Codebook formats take 16-bit weights, one set per stored scale; f16 takes float weights. */
@@ -71,22 +75,35 @@ typedef struct tq_v_stage {
     float weight_sum;          /* largest sum of integer weights over a tile that keeps int32 sums exact */
     int byte_weights;          /* 1: weights as signed bytes, [quad][high, low][unit], below */
     int acc_values;            /* floats of one head's running sum: head_dim, rounded up to the stage's own order */
-    /* out[b*TQ_MAX_TILE + i] = stored scale b of row i times its step; 0 behind row n-1, up to a whole vector. */
-    void (*scales)(const tq_rows *rows, float *out);
+    /* out[b*TQ_MAX_TILE + i] = stored scale b of row i times its step, up to the end of a group. Returns how many of them
+     * count: n_scales, or 1 if every row has the same in all its blocks. */
+    int (*scales)(const tq_keys *keys, float *out);
     /* acc[h*acc_values + j] = acc * decay[h] + factor[h] * weighted sum of the rows, j in the stage's own order. Weights
      * are int32 [gqa][n_sets][TQ_MAX_TILE/4][2][TQV_UNITS], pairs of 16-bit ones, or, without scales, float
-     * [gqa][TQ_MAX_TILE]. */
-    void (*accumulate)(const tq_rows *rows, const void *weights, const float *factor, const float *decay, float *acc);
+     * [gqa][TQ_MAX_TILE]; 0 for keys that do not count. n_scales: what `scales` returned; if 1, there is one set. */
+    void (*accumulate)(const tq_keys *keys, const void *weights, int n_scales, const float *factor, const float *decay,
+                       float *acc);
     /* One head: own order and domain back to head_dim natural values; may work in place on acc. */
     void (*finish)(const float *acc, float *out);
 } tq_v_stage;
 
+/* One side of one KV head of a sequence. Units are rows or tiles. */
+typedef struct tq_head {
+    const uint8_t *first; /* unit of slot 0; paged: unit 0 of page 0 */
+    size_t stride;        /* between units */
+    const int32_t *pages; /* NULL: contiguous */
+    size_t page_stride;
+    int page_slots;
+    int ahead;          /* keys: how far ahead of what is read it is worth fetching */
+    const uint8_t *end; /* of the buffer */
+} tq_head;
+
 typedef struct tq_decode_job {
     const float *q; /* of the first query head of the group */
     size_t q_head_stride;
-    const uint8_t *k, *v; /* of slot 0 */
-    size_t k_stride, v_stride;
+    tq_head k, v;
     int begin, end;     /* slots */
+    int starts;         /* 1: the partial is empty, and q not prepared yet; 0: it has the keys before begin */
     float factor;       /* scale, times log2 e unless there is a softcap */
     float softcap;      /* in log2 units; 0: none */
     const float *alibi; /* [gqa] in log2 units; NULL */
@@ -97,16 +114,18 @@ typedef struct tq_decode_job {
 typedef struct tq_partial {
     float *max, *sum; /* [gqa] */
     float *acc;       /* [gqa][acc_values], the V stage's order */
+    void *prepared;   /* q as the K stage wants it */
 } tq_partial;
 
 typedef struct tq_decode_impl {
     int head_dim, gqa, tile;
-    size_t k_prefetch, v_prefetch; /* keys ahead */
+    int keys_per_unit;             /* of the layout: 1, rows, or TQ_MAX_TILE, tiles */
+    int k_prefetch, v_prefetch;    /* tq_head.ahead of head-contiguous caches */
     const tq_k_stage *k;
     const tq_v_stage *v;
 } tq_decode_impl;
 
-typedef void (*tq_decode_fn)(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out);
+typedef void (*tq_decode_fn)(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *partial);
 
 /* ---- append, dequantise ----------------------------------------------------------------------------------------- */
 

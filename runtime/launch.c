@@ -1,9 +1,10 @@
-/* launch.c: decode: which thread computes which split. */
+/* launch.c: decode on the CPU: which thread computes which split, in which order. */
 #include "internal.h"
 
-/* The keys of one sequence that are read from the packed cache, cut into equal ranges of whole tiles. */
+/* The keys of one sequence that are read from the packed cache, cut into equal ranges of whole steps. */
 typedef struct cut {
     int begin, end;
+    int origin; /* where the first step begins: at the first key, or the tile or page that has it */
     int keys_per_split;
     int n_splits; /* at least 1, so that a sequence without keys still gets its output */
 } cut;
@@ -13,14 +14,15 @@ static cut cut_sequence(const tq_plan *plan, const tq_decode_args *args, int seq
     int begin = tq_visible_from(args, n_kv);
     if (begin < args->n_sink)
         begin = args->n_sink < n_kv ? args->n_sink : n_kv;
-    int keys = n_kv - begin, n = keys / plan->min_split_keys;
+    int aligned = plan->variant->impl->keys_per_unit > 1 || args->k->pages || args->v->pages;
+    int origin = aligned ? begin / tile * tile : begin, keys = n_kv - origin, n = keys / plan->min_split_keys;
     n = n < 1 ? 1 : n > plan->n_splits ? plan->n_splits : n;
     int per_split = ((keys + n - 1) / n + tile - 1) / tile * tile;
-    return (cut){begin, n_kv, per_split, keys ? (keys + per_split - 1) / per_split : 1};
+    return (cut){begin, n_kv, origin, per_split, begin < n_kv ? (keys + per_split - 1) / per_split : 1};
 }
 
 static int split_begin(const cut *cut, int split) {
-    return cut->begin + split * cut->keys_per_split;
+    return split ? cut->origin + split * cut->keys_per_split : cut->begin;
 }
 
 static int split_end(const cut *cut, int split) {
@@ -32,8 +34,32 @@ static int64_t split_cost(const cut *cut, int split) {
     return 2 * (int64_t)(split_end(cut, split) - split_begin(cut, split) + 64);
 }
 
-static void run_split(const tq_plan *plan, const tq_decode_args *args, void *workspace, const cut *cut, int sequence,
-                      int kv_head, int split) {
+static tq_head head_of(const tq_cache *cache, int sequence, int kv_head, int ahead) {
+    const uint8_t *data = cache->data;
+    tq_head head = {.first = data + (size_t)kv_head * cache->head_stride,
+                    .stride = cache->token_stride,
+                    .ahead = ahead,
+                    .end = data + cache->bytes};
+    if (cache->pages) {
+        head.pages = cache->pages + (size_t)sequence * (size_t)cache->pages_stride;
+        head.page_stride = cache->page_stride;
+        head.page_slots = cache->page_slots;
+    } else {
+        head.first += (size_t)sequence * cache->seq_stride;
+    }
+    return head;
+}
+
+/* Do the heads of a token lie beside each other? Then a step of one head brings in much of what the next one reads, so
+ * that heads take turns at every step. */
+static int is_interleaved(const tq_cache *cache) {
+    return cache->head_stride < cache->token_stride;
+}
+
+/* Slots begin .. end-1 of one KV head into its partial. */
+static void run_keys(const tq_plan *plan, const tq_decode_args *args, void *workspace, int sequence, int kv_head, int split,
+                     int begin, int end, int starts, int by_turns) {
+    const tq_decode_impl *impl = plan->variant->impl;
     float alibi[TQ_MAX_GQA];
     size_t first_head = (size_t)kv_head * (size_t)plan->gqa;
     if (args->alibi)
@@ -41,18 +67,39 @@ static void run_split(const tq_plan *plan, const tq_decode_args *args, void *wor
             alibi[g] = args->alibi[first_head + (size_t)g] * tq_log2_e;
     tq_decode_job job = {.q = args->q + (size_t)sequence * args->q_seq_stride + first_head * args->q_head_stride,
                          .q_head_stride = args->q_head_stride,
-                         .k = tq_cache_row(args->k, sequence, kv_head, 0),
-                         .v = tq_cache_row(args->v, sequence, kv_head, 0),
-                         .k_stride = args->k->token_stride,
-                         .v_stride = args->v->token_stride,
-                         .begin = split_begin(cut, split),
-                         .end = split_end(cut, split),
+                         .k = head_of(args->k, sequence, kv_head, by_turns ? impl->tile : impl->k_prefetch),
+                         .v = head_of(args->v, sequence, kv_head, by_turns ? impl->tile : impl->v_prefetch),
+                         .begin = begin,
+                         .end = end,
+                         .starts = starts,
                          .factor = tq_score_factor(args->scale, args->softcap),
                          .softcap = tq_score_cap(args->softcap),
                          .alibi = args->alibi ? alibi : NULL,
                          .query_position = args->n_kv[sequence] - 1};
     tq_partial partial = tq_workspace_partial(plan, workspace, sequence, kv_head, split);
-    plan->variant->decode(plan->variant->impl, &job, &partial);
+    plan->variant->decode(impl, &job, &partial);
+}
+
+/* One split of KV heads first .. first + n - 1. */
+static void run_split(const tq_plan *plan, const tq_decode_args *args, void *workspace, const cut *cut, int sequence,
+                      int first, int n, int split) {
+    int begin = split_begin(cut, split), end = split_end(cut, split), tile = plan->variant->impl->tile;
+    int by_turns = n > 1 && is_interleaved(args->k) && is_interleaved(args->v);
+    for (int from = begin, to; from < end; from = to) {
+        to = by_turns ? from + tile - (from - cut->origin) % tile : end;
+        to = to < end ? to : end;
+        for (int h = first; h < first + n; h++)
+            run_keys(plan, args, workspace, sequence, h, split, from, to, from == begin, by_turns);
+    }
+}
+
+/* How many of the KV heads from `first` on have the middle of their cost, `cost` each, before `to`, if the first one's
+ * stands at `middle`. */
+static int heads_before(const tq_plan *plan, int first, int64_t middle, int64_t cost, int64_t to) {
+    int n = 0;
+    while (first + n < plan->n_kv_heads && middle + n * cost < to)
+        n++;
+    return n;
 }
 
 tq_status tq_decode(const tq_plan *plan, const tq_decode_args *args, const tq_launch *launch) {
@@ -68,26 +115,26 @@ tq_status tq_decode(const tq_plan *plan, const tq_decode_args *args, const tq_la
         for (int i = 0; i < cut.n_splits; i++)
             total += split_cost(&cut, i) * plan->n_kv_heads;
     }
-    /* All splits stand in one line, each as long as it costs; a thread takes those whose middle is in its stretch. The
-     * line does not depend on the threads, so neither do the results. */
+    /* All splits of all heads stand in one line, each as long as it costs; a thread takes those whose middle is in its
+     * stretch. The line does not depend on the threads, so neither do the results. */
     int64_t each = total / launch->thread_count, rest = total % launch->thread_count;
     int64_t from = each * launch->thread_index + rest * launch->thread_index / launch->thread_count;
     int64_t to = each * (launch->thread_index + 1) + rest * (launch->thread_index + 1) / launch->thread_count;
     int64_t at = 0;
     for (int s = 0; s < args->batch && at < to; s++) {
         cut cut = cut_sequence(plan, args, s);
-        for (int h = 0; h < plan->n_kv_heads; h++)
-            for (int i = 0; i < cut.n_splits; i++) {
-                int64_t middle = at + split_cost(&cut, i) / 2;
-                at += split_cost(&cut, i);
-                if (middle < from || middle >= to)
-                    continue;
-                int n_partials = cut.begin < cut.end ? cut.n_splits : 0;
-                if (n_partials)
-                    run_split(plan, args, launch->workspace, &cut, s, h, i);
+        int n_partials = cut.begin < cut.end ? cut.n_splits : 0;
+        for (int i = 0; i < cut.n_splits; i++) {
+            int64_t cost = split_cost(&cut, i), middle = at + cost / 2;
+            int first = heads_before(plan, 0, middle, cost, from);
+            int n = heads_before(plan, first, middle + first * cost, cost, to);
+            at += cost * plan->n_kv_heads;
+            if (n_partials && n)
+                run_split(plan, args, launch->workspace, &cut, s, first, n, i);
+            for (int h = first; h < first + n; h++)
                 if (cut.n_splits == 1 || tq_workspace_arrive(plan, launch->workspace, s, h, cut.n_splits))
                     tq_combine(plan, args, launch->workspace, s, h, n_partials);
-            }
+        }
     }
     return TQ_OK;
 }

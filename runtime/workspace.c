@@ -41,7 +41,8 @@ void tq_workspace_layout(tq_plan *plan) {
     size_t acc_values = (size_t)plan->variant->impl->v->acc_values;
     plan->counters_at = align_up(sizeof(header));
     plan->partials_at = align_up(plan->counters_at + pairs * sizeof(atomic_int));
-    plan->partial_bytes = 2 * align_up(gqa * sizeof(float)) + align_up(gqa * acc_values * sizeof(float));
+    plan->partial_bytes = 2 * align_up(gqa * sizeof(float)) + align_up(gqa * acc_values * sizeof(float)) +
+                          align_up(plan->variant->impl->k->prepared_bytes);
     plan->workspace_bytes = plan->partials_at + pairs * (size_t)plan->n_splits * plan->partial_bytes;
 
     const char *name = plan->variant->name;
@@ -97,10 +98,12 @@ tq_status tq_workspace_check(const char *call, const tq_plan *plan, const tq_lau
 
 tq_partial tq_workspace_partial(const tq_plan *plan, void *workspace, int sequence, int kv_head, int split) {
     size_t pair = (size_t)sequence * (size_t)plan->n_kv_heads + (size_t)kv_head;
+    const tq_v_stage *v = plan->variant->impl->v;
     size_t heads = align_up((size_t)plan->gqa * sizeof(float));
+    size_t acc = align_up((size_t)plan->gqa * (size_t)v->acc_values * sizeof(float));
     char *base =
         (char *)workspace + plan->partials_at + (pair * (size_t)plan->n_splits + (size_t)split) * plan->partial_bytes;
-    return (tq_partial){(float *)base, (float *)(base + heads), (float *)(base + 2 * heads)};
+    return (tq_partial){(float *)base, (float *)(base + heads), (float *)(base + 2 * heads), base + 2 * heads + acc};
 }
 
 int tq_workspace_arrive(const tq_plan *plan, void *workspace, int sequence, int kv_head, int n) {

@@ -34,28 +34,31 @@ TQV_INLINE void score_rows(const int gqa, const int keys, const query *q, const 
             scores[h * TQ_MAX_TILE + r] = tqv_hsum(sum[h][r]) * q->factor;
 }
 
-TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, float *scores) {
-    const int keys = gqa <= 2 ? 4 : 2; /* enough independent sums to hide the latency of FMA */
+TQV_INLINE const uint8_t *row_at(const tq_keys *keys, int i) {
+    return keys->group[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
+}
+
+TQV_SPECIALISE void score(const int gqa, const query *q, const tq_keys *keys, float *scores) {
+    const int rows = gqa <= 2 ? 4 : 2; /* enough independent sums to hide the latency of FMA */
     int i = 0;
-    for (; i + keys <= rows->n; i += keys) {
-        const uint8_t *row = rows->first + (size_t)i * rows->stride;
-        prefetch_rows(rows, i, keys, ROW_BYTES);
-        score_rows(gqa, keys, q, row, rows->stride, scores + i);
+    for (; i + rows <= keys->n; i += rows) {
+        prefetch_rows(keys, i, rows, ROW_BYTES);
+        score_rows(gqa, rows, q, row_at(keys, i), keys->stride, scores + i);
     }
-    for (; i < rows->n; i++)
-        score_rows(gqa, 1, q, rows->first + (size_t)i * rows->stride, rows->stride, scores + i);
+    for (; i < keys->n; i++)
+        score_rows(gqa, 1, q, row_at(keys, i), keys->stride, scores + i);
 }
 
 /* Adds n rows to `vectors` vectors of values from `first` on. */
 TQV_INLINE void accumulate_values(const int gqa, const int vectors, int first, const uint8_t *row, size_t stride, int n,
-                                  size_t ahead, const float *weights, const float *factor, const float *decay, float *acc) {
+                                  const uint8_t *ahead, const float *weights, const float *factor, const float *decay, float *acc) {
     tqv_f32 sum[TQ_MAX_GQA][4], v[4];
     TQV_UNROLL for (int h = 0; h < gqa; h++)
         TQV_UNROLL for (int c = 0; c < vectors; c++)
             sum[h][c] = tqv_zero();
     for (int i = 0; i < n; i++) {
         if (ahead && first % 32 == 0) /* a line per row and pass: a burst would block the loads */
-            tqv_prefetch((const void *)((uintptr_t)row + ((size_t)i + ahead) * stride + 2 * (size_t)first));
+            tqv_prefetch((const void *)((uintptr_t)ahead + (size_t)i * stride + 2 * (size_t)first));
         TQV_UNROLL for (int c = 0; c < vectors; c++)
             v[c] = tqv_from_f16(row + (size_t)i * stride + 2 * (first + c * TQV_LANES));
         TQV_UNROLL for (int h = 0; h < gqa; h++) {
@@ -72,20 +75,21 @@ TQV_INLINE void accumulate_values(const int gqa, const int vectors, int first, c
         }
 }
 
-/* In bands of rows that stay in L1 over the passes, each read in the order of memory. */
-TQV_SPECIALISE void accumulate(const int gqa, const tq_rows *rows, const float *weights, const float *factor,
+/* In groups of rows that stay in L1 over the passes, each read in the order of memory. */
+TQV_SPECIALISE void accumulate(const int gqa, const tq_keys *keys, const float *weights, int n_scales, const float *factor,
                                const float *decay, float *acc) {
-    enum { BAND = 16 };
     static const float KEEP[TQ_MAX_GQA] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const int vectors = gqa <= 2 ? 4 : gqa <= 5 ? 2 : 1;
-    for (int i = 0; i < rows->n; i += BAND) {
-        const uint8_t *row = rows->first + (size_t)i * rows->stride;
-        const int n = rows->n - i < BAND ? rows->n - i : BAND;
+    (void)n_scales;
+    for (int i = 0; i < keys->n; i += TQ_GROUP) {
+        const uint8_t *row = keys->group[i / TQ_GROUP], *ahead = keys->ahead[i / TQ_GROUP];
+        const int n = keys->n - i < TQ_GROUP ? keys->n - i : TQ_GROUP;
+        const float *kept = i ? KEEP : decay;
         int first = 0;
         for (; first + vectors * TQV_LANES <= HEAD_DIM; first += vectors * TQV_LANES)
-            accumulate_values(gqa, vectors, first, row, rows->stride, n, rows->prefetch, weights + i, factor, i ? KEEP : decay, acc);
+            accumulate_values(gqa, vectors, first, row, keys->stride, n, ahead, weights + i, factor, kept, acc);
         for (; first < HEAD_DIM; first += TQV_LANES)
-            accumulate_values(gqa, 1, first, row, rows->stride, n, rows->prefetch, weights + i, factor, i ? KEEP : decay, acc);
+            accumulate_values(gqa, 1, first, row, keys->stride, n, ahead, weights + i, factor, kept, acc);
     }
 }
 
@@ -94,14 +98,14 @@ static void finish(const float *acc, float *out) {
 }
 
 TQ_AT_GQA(1)
-const tq_k_stage tqk_f16_d128_k_g1__c = {prepare_g1, score_g1};
+const tq_k_stage tqk_f16_d128_k_g1__c = {sizeof(query) + 1 * HEAD_DIM * sizeof(float), prepare_g1, score_g1};
 const tq_v_stage tqk_f16_d128_v_g1__c = {0, 0, NULL, 0.0f, 0, HEAD_DIM, NULL, accumulate_g1, finish};
 TQ_AT_GQA(3)
-const tq_k_stage tqk_f16_d128_k_g3__c = {prepare_g3, score_g3};
+const tq_k_stage tqk_f16_d128_k_g3__c = {sizeof(query) + 3 * HEAD_DIM * sizeof(float), prepare_g3, score_g3};
 const tq_v_stage tqk_f16_d128_v_g3__c = {0, 0, NULL, 0.0f, 0, HEAD_DIM, NULL, accumulate_g3, finish};
 TQ_AT_GQA(4)
-const tq_k_stage tqk_f16_d128_k_g4__c = {prepare_g4, score_g4};
+const tq_k_stage tqk_f16_d128_k_g4__c = {sizeof(query) + 4 * HEAD_DIM * sizeof(float), prepare_g4, score_g4};
 const tq_v_stage tqk_f16_d128_v_g4__c = {0, 0, NULL, 0.0f, 0, HEAD_DIM, NULL, accumulate_g4, finish};
 TQ_AT_GQA(8)
-const tq_k_stage tqk_f16_d128_k_g8__c = {prepare_g8, score_g8};
+const tq_k_stage tqk_f16_d128_k_g8__c = {sizeof(query) + 8 * HEAD_DIM * sizeof(float), prepare_g8, score_g8};
 const tq_v_stage tqk_f16_d128_v_g8__c = {0, 0, NULL, 0.0f, 0, HEAD_DIM, NULL, accumulate_g8, finish};

@@ -100,13 +100,12 @@ typedef struct query {
 } query;
 
 enum { COPIED_VALUES = 1024 }; /* of q, at most */
-_Static_assert(sizeof(query) + COPIED_VALUES * 2 * TQV_LANES <= TQ_PREPARED_BYTES, "room for pairs that fill vectors");
-_Static_assert(sizeof(query) + TQ_MAX_GQA * HEAD_DIM * 2 <= TQ_PREPARED_BYTES, "room for pairs alone");
 
 /* A pair fills a whole vector in memory, ready to be an operand, as long as all of q stays in half of a small L1. */
 TQV_INLINE int copies(const int gqa) {
     return gqa * HEAD_DIM <= COPIED_VALUES ? TQV_LANES : 1;
 }
+#define PREPARED_BYTES(gqa) (sizeof(query) + (gqa) * HEAD_DIM * 2 * ((gqa) * HEAD_DIM <= COPIED_VALUES ? TQV_LANES : 1))
 
 TQV_INLINE tqv_bits pair_at(const int gqa, const int32_t *pairs, int i) {
     return copies(gqa) > 1 ? tqv_bload(pairs + i * TQV_LANES) : tqv_bset1(pairs[i]);
@@ -175,27 +174,26 @@ TQV_INLINE void add_groups(const int gqa, const int n, const place *places, cons
     }
 }
 
-TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, float *scores) {
+TQV_SPECIALISE void score(const int gqa, const query *q, const tq_keys *keys, float *scores) {
     uint8_t stage[TQV_LANES * STAGE_STRIDE];
-    const int staged = stage_last(rows, ROW_BYTES, stage, STAGE_STRIDE);
     const tqv_bits table = centroid_table();
-    for (int i = 0; i < rows->n; i += TQV_LANES) {
-        const group keys = group_at(rows, i, staged, stage, STAGE_STRIDE);
-        prefetch_rows(rows, i, TQV_LANES, ROW_BYTES);
+    for (int i = 0; i < keys->n; i += TQV_LANES) {
+        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
+        prefetch_rows(keys, i, TQV_LANES, ROW_BYTES);
         const int32_t *pairs = q->pairs;
         tqv_f32 total[TQ_MAX_GQA];
         TQV_UNROLL for (int h = 0; h < gqa; h++)
             total[h] = tqv_zero();
         for (int b = 0; b < N_BLOCKS; b++) {
-            const uint8_t *block = keys.row + b * BLOCK_BYTES;
-            const tqv_f32 scale = tqv_load_scales(block, keys.stride);
+            const uint8_t *block = rows.row + b * BLOCK_BYTES;
+            const tqv_f32 scale = tqv_load_scales(block, rows.stride);
             sums sum[TQ_MAX_GQA];
             TQV_UNROLL for (int h = 0; h < gqa; h++)
                 sum[h] = no_sums(tqv_bzero());
             for (int u = 0; u < UNITS; u++) {
                 tqv_bits x[UNIT_WORDS + 4];
                 TQV_UNROLL for (int w = 0; w < UNIT_WORDS; w += 4)
-                    tqv_load_words(block + HEADER + u * UNIT_BYTES + 4 * w, keys.stride, x + w);
+                    tqv_load_words(block + HEADER + u * UNIT_BYTES + 4 * w, rows.stride, x + w);
                 x[UNIT_WORDS] = unit_spare(x);
                 const gain by[2] = {unit_gain(), unit_gain()};
                 add_groups(gqa, 8, UNIT, x, table, by, pairs, sum);
@@ -215,15 +213,15 @@ static const uint8_t SCALE_SETS[] = {0, 1}; /* [set of weights][unit of a group]
 static const uint8_t SET_OF[] = {0}; /* per group of units, the tail last */
 enum { N_SETS = sizeof SCALE_SETS / TQV_UNITS, SET_WEIGHTS = QUADS * 2 * TQV_UNITS, HEAD_WEIGHTS = N_SETS * SET_WEIGHTS };
 
-static void scales_of(const tq_rows *rows, float *out) {
+static int scales_of(const tq_keys *keys, float *out) {
     uint8_t stage[TQV_LANES * STAGE_STRIDE];
-    const int staged = stage_last(rows, ROW_BYTES, stage, STAGE_STRIDE);
-    for (int i = 0; i < rows->n; i += TQV_LANES) {
-        const group keys = group_at(rows, i, staged, stage, STAGE_STRIDE);
+    for (int i = 0; i < keys->n; i += TQV_LANES) {
+        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
         for (int b = 0; b < N_BLOCKS; b++)
             tqv_store(out + b * TQ_MAX_TILE + i,
-                      tqv_mul(tqv_load_scales(keys.row + b * BLOCK_BYTES, keys.stride), tqv_set1(STEP)));
+                      tqv_mul(tqv_load_scales(rows.row + b * BLOCK_BYTES, rows.stride), tqv_set1(STEP)));
     }
+    return N_BLOCKS;
 }
 
 /* Where full unit i of a row has its payload. */
@@ -232,26 +230,26 @@ TQV_INLINE size_t unit_at(int i) {
 }
 
 typedef struct tile {
-    const tq_rows *rows;
-    int staged, quads;
+    const tq_keys *keys;
+    int quads;
     uint8_t stage[TQV_LANES * STAGE_STRIDE];
     tqv_bits words[QUADS][3]; /* of the group of units at work */
 } tile;
 
 /* Transposes n_words words of the units at bytes at[] of all rows into t->words. */
 TQV_INLINE void transpose(tile *t, const size_t at[TQV_UNITS], const int n_words) {
-    for (int i = 0; i < t->rows->n; i += TQV_LANES) {
-        const group keys = group_at(t->rows, i, t->staged, t->stage, STAGE_STRIDE);
+    for (int i = 0; i < t->keys->n; i += TQV_LANES) {
+        const group rows = group_at(t->keys, i, ROW_BYTES, t->stage, STAGE_STRIDE);
         if (at[0] == HEADER)
-            prefetch_rows(t->rows, i, TQV_LANES, ROW_BYTES);
+            prefetch_rows(t->keys, i, TQV_LANES, ROW_BYTES);
         for (int quad = 0; quad < TQV_LANES / 4; quad++) {
-            const uint8_t *row = keys.row + (size_t)(4 * quad) * keys.stride;
+            const uint8_t *row = rows.row + (size_t)(4 * quad) * rows.stride;
             TQV_UNROLL for (int w = 0; w < n_words; w += 4) {
                 const uint8_t *units[TQV_UNITS];
                 tqv_bits out[4];
                 TQV_UNROLL for (int u = 0; u < TQV_UNITS; u++)
                     units[u] = row + at[u] + 4 * w;
-                tqv_load_quad(units, keys.stride, out);
+                tqv_load_quad(units, rows.stride, out);
                 TQV_UNROLL for (int j = 0; j < 4; j++)
                     if (w + j < n_words)
                         t->words[i / 4 + quad][w + j] = out[j];
@@ -301,12 +299,12 @@ TQV_INLINE int groups_per_pass(const int gqa) {
     return gqa <= 2 ? 4 : gqa <= 4 ? 2 : 1;
 }
 
-TQV_SPECIALISE void accumulate(const int gqa, const tq_rows *rows, const int32_t *weights, const float *factor,
-                               const float *decay, float *acc) {
+TQV_SPECIALISE void accumulate(const int gqa, const tq_keys *keys, const int32_t *weights, int n_scales,
+                               const float *factor, const float *decay, float *acc) {
     tile t;
-    t.rows = rows;
-    t.staged = stage_last(rows, ROW_BYTES, t.stage, STAGE_STRIDE);
-    t.quads = (rows->n + TQV_LANES - 1) / TQV_LANES * (TQV_LANES / 4);
+    (void)n_scales;
+    t.keys = keys;
+    t.quads = (keys->n + TQV_LANES - 1) / TQV_LANES * (TQV_LANES / 4);
     for (int i = 0; i < UNIT_GROUPS; i++) {
         const int first = i * TQV_UNITS;
         size_t at[TQV_UNITS];
@@ -335,18 +333,18 @@ static void finish(const float *acc, float *out) {
 /* ---- one pair of stages per GQA ratio ----------------------------------------------------------------------------- */
 
 TQ_AT_GQA(1)
-const tq_k_stage tqk_turbo3_d64_k_g1__c = {prepare_g1, score_g1};
+const tq_k_stage tqk_turbo3_d64_k_g1__c = {PREPARED_BYTES(1), prepare_g1, score_g1};
 const tq_v_stage tqk_turbo3_d64_v_g1__c = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.21faf8p+24f, 0, ACC_VALUES, scales_of, accumulate_g1, finish};
 TQ_AT_GQA(3)
-const tq_k_stage tqk_turbo3_d64_k_g3__c = {prepare_g3, score_g3};
+const tq_k_stage tqk_turbo3_d64_k_g3__c = {PREPARED_BYTES(3), prepare_g3, score_g3};
 const tq_v_stage tqk_turbo3_d64_v_g3__c = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.21faf8p+24f, 0, ACC_VALUES, scales_of, accumulate_g3, finish};
 TQ_AT_GQA(4)
-const tq_k_stage tqk_turbo3_d64_k_g4__c = {prepare_g4, score_g4};
+const tq_k_stage tqk_turbo3_d64_k_g4__c = {PREPARED_BYTES(4), prepare_g4, score_g4};
 const tq_v_stage tqk_turbo3_d64_v_g4__c = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.21faf8p+24f, 0, ACC_VALUES, scales_of, accumulate_g4, finish};
 TQ_AT_GQA(8)
-const tq_k_stage tqk_turbo3_d64_k_g8__c = {prepare_g8, score_g8};
+const tq_k_stage tqk_turbo3_d64_k_g8__c = {PREPARED_BYTES(8), prepare_g8, score_g8};
 const tq_v_stage tqk_turbo3_d64_v_g8__c = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.21faf8p+24f, 0, ACC_VALUES, scales_of, accumulate_g8, finish};

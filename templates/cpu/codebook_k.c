@@ -14,13 +14,12 @@ typedef struct query {
 } query;
 
 enum { COPIED_VALUES = 1024 }; /* of q, at most */
-_Static_assert(sizeof(query) + COPIED_VALUES * 2 * TQV_LANES <= TQ_PREPARED_BYTES, "room for pairs that fill vectors");
-_Static_assert(sizeof(query) + TQ_MAX_GQA * HEAD_DIM * 2 <= TQ_PREPARED_BYTES, "room for pairs alone");
 
 /* A pair fills a whole vector in memory, ready to be an operand, as long as all of q stays in half of a small L1. */
 TQV_INLINE int copies(const int gqa) {
     return gqa * HEAD_DIM <= COPIED_VALUES ? TQV_LANES : 1;
 }
+#define PREPARED_BYTES(gqa) (sizeof(query) + (gqa) * HEAD_DIM * 2 * ((gqa) * HEAD_DIM <= COPIED_VALUES ? TQV_LANES : 1))
 
 TQV_INLINE tqv_bits pair_at(const int gqa, const int32_t *pairs, int i) {
     return copies(gqa) > 1 ? tqv_bload(pairs + i * TQV_LANES) : tqv_bset1(pairs[i]);
@@ -135,32 +134,31 @@ TQV_INLINE gain key_gain(const codes *c, int unit, int half) {
 }
 
 % end
-TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, float *scores) {
+TQV_SPECIALISE void score(const int gqa, const query *q, const tq_keys *keys, float *scores) {
     uint8_t stage[TQV_LANES * STAGE_STRIDE];
-    const int staged = stage_last(rows, ROW_BYTES, stage, STAGE_STRIDE);
     const tqv_bits table = centroid_table();
-    for (int i = 0; i < rows->n; i += TQV_LANES) {
-        const group keys = group_at(rows, i, staged, stage, STAGE_STRIDE);
-        prefetch_rows(rows, i, TQV_LANES, ROW_BYTES);
+    for (int i = 0; i < keys->n; i += TQV_LANES) {
+        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
+        prefetch_rows(keys, i, TQV_LANES, ROW_BYTES);
         const int32_t *pairs = q->pairs;
         tqv_f32 total[TQ_MAX_GQA];
         TQV_UNROLL for (int h = 0; h < gqa; h++)
             total[h] = tqv_zero();
         for (int b = 0; b < N_BLOCKS; b++) {
-            const uint8_t *block = keys.row + b * BLOCK_BYTES;
-            const tqv_f32 scale = tqv_load_scales(block, keys.stride);
+            const uint8_t *block = rows.row + b * BLOCK_BYTES;
+            const tqv_f32 scale = tqv_load_scales(block, rows.stride);
             sums sum[TQ_MAX_GQA];
             TQV_UNROLL for (int h = 0; h < gqa; h++)
                 sum[h] = no_sums(${bytes == "unsigned" and "tqv_bset1(q->sum[b][h])" or "tqv_bzero()"});
 % if subs > 0 then
             codes c[CODE_WORDS];
             TQV_UNROLL for (int j = 0; j < CODE_WORDS; j++)
-                c[j] = load_codes(block + 2 + 4 * j, keys.stride);
+                c[j] = load_codes(block + 2 + 4 * j, rows.stride);
 % end
             for (int u = 0; u < UNITS; u++) {
                 tqv_bits x[UNIT_WORDS + 4];
                 TQV_UNROLL for (int w = 0; w < UNIT_WORDS; w += 4)
-                    tqv_load_words(block + HEADER + u * UNIT_BYTES + 4 * w, keys.stride, x + w);
+                    tqv_load_words(block + HEADER + u * UNIT_BYTES + 4 * w, rows.stride, x + w);
 % if bits == 3 then
                 x[UNIT_WORDS] = unit_spare(x);
 % end
@@ -175,9 +173,9 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_rows *rows, fl
 % if tail then
             tqv_bits x[TAIL_WORDS + 4];
             TQV_UNROLL for (int w = 0; w < TAIL_WORDS; w += 4)
-                tqv_load_words(block + TAIL_AT + 4 * w, keys.stride, x + w);
+                tqv_load_words(block + TAIL_AT + 4 * w, rows.stride, x + w);
 %     if tail_unit.half then
-            x[TAIL_WORDS] = tqv_load_half(block + TAIL_AT + 4 * TAIL_WORDS, keys.stride);
+            x[TAIL_WORDS] = tqv_load_half(block + TAIL_AT + 4 * TAIL_WORDS, rows.stride);
             x[TAIL_WORDS + 1] = tail_spare(x);
 %     end
 %     if subs > 0 then

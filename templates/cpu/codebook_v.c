@@ -5,15 +5,15 @@ static const uint8_t SCALE_SETS[] = {${list(scale_sets)}}; /* [set of weights][u
 static const uint8_t SET_OF[] = {${list(set_of_group)}}; /* per group of units, the tail last */
 enum { N_SETS = sizeof SCALE_SETS / TQV_UNITS, SET_WEIGHTS = QUADS * 2 * TQV_UNITS, HEAD_WEIGHTS = N_SETS * SET_WEIGHTS };
 
-static void scales_of(const tq_rows *rows, float *out) {
+static int scales_of(const tq_keys *keys, float *out) {
     uint8_t stage[TQV_LANES * STAGE_STRIDE];
-    const int staged = stage_last(rows, ROW_BYTES, stage, STAGE_STRIDE);
-    for (int i = 0; i < rows->n; i += TQV_LANES) {
-        const group keys = group_at(rows, i, staged, stage, STAGE_STRIDE);
+    for (int i = 0; i < keys->n; i += TQV_LANES) {
+        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
         for (int b = 0; b < N_BLOCKS; b++)
             tqv_store(out + b * TQ_MAX_TILE + i,
-                      tqv_mul(tqv_load_scales(keys.row + b * BLOCK_BYTES, keys.stride), tqv_set1(STEP)));
+                      tqv_mul(tqv_load_scales(rows.row + b * BLOCK_BYTES, rows.stride), tqv_set1(STEP)));
     }
+    return N_BLOCKS;
 }
 
 /* Where full unit i of a row has its payload. */
@@ -22,8 +22,8 @@ TQV_INLINE size_t unit_at(int i) {
 }
 
 typedef struct tile {
-    const tq_rows *rows;
-    int staged, quads;
+    const tq_keys *keys;
+    int quads;
     uint8_t stage[TQV_LANES * STAGE_STRIDE];
     tqv_bits words[QUADS][${max_words}]; /* of the group of units at work */
 % if subs > 0 then
@@ -34,18 +34,18 @@ typedef struct tile {
 
 /* Transposes n_words words of the units at bytes at[] of all rows into t->words. */
 TQV_INLINE void transpose(tile *t, const size_t at[TQV_UNITS], const int n_words) {
-    for (int i = 0; i < t->rows->n; i += TQV_LANES) {
-        const group keys = group_at(t->rows, i, t->staged, t->stage, STAGE_STRIDE);
+    for (int i = 0; i < t->keys->n; i += TQV_LANES) {
+        const group rows = group_at(t->keys, i, ROW_BYTES, t->stage, STAGE_STRIDE);
         if (at[0] == HEADER)
-            prefetch_rows(t->rows, i, TQV_LANES, ROW_BYTES);
+            prefetch_rows(t->keys, i, TQV_LANES, ROW_BYTES);
         for (int quad = 0; quad < TQV_LANES / 4; quad++) {
-            const uint8_t *row = keys.row + (size_t)(4 * quad) * keys.stride;
+            const uint8_t *row = rows.row + (size_t)(4 * quad) * rows.stride;
             TQV_UNROLL for (int w = 0; w < n_words; w += 4) {
                 const uint8_t *units[TQV_UNITS];
                 tqv_bits out[4];
                 TQV_UNROLL for (int u = 0; u < TQV_UNITS; u++)
                     units[u] = row + at[u] + 4 * w;
-                tqv_load_quad(units, keys.stride, out);
+                tqv_load_quad(units, rows.stride, out);
                 TQV_UNROLL for (int j = 0; j < 4; j++)
                     if (w + j < n_words)
                         t->words[i / 4 + quad][w + j] = out[j];
@@ -56,10 +56,10 @@ TQV_INLINE void transpose(tile *t, const size_t at[TQV_UNITS], const int n_words
 
 % if subs > 0 then
 static void load_gains(tile *t, int b) {
-    for (int i = 0; i < t->rows->n; i += TQV_LANES) {
-        const group keys = group_at(t->rows, i, t->staged, t->stage, STAGE_STRIDE);
+    for (int i = 0; i < t->keys->n; i += TQV_LANES) {
+        const group rows = group_at(t->keys, i, ROW_BYTES, t->stage, STAGE_STRIDE);
         for (int j = 0; j < CODE_WORDS; j++) {
-            const codes c = load_codes(keys.row + b * BLOCK_BYTES + 2 + 4 * j, keys.stride);
+            const codes c = load_codes(rows.row + b * BLOCK_BYTES + 2 + 4 * j, rows.stride);
             for (int half = 0; half < 2; half++) {
                 const tqv_bits g = tqv_transpose_bytes(c.gain[half]);
                 tqv_bstore(t->even[half][j][i / 4], tqv_and(g, tqv_bset1(EVEN)));
@@ -138,12 +138,12 @@ TQV_INLINE int groups_per_pass(const int gqa) {
     return gqa <= 2 ? 4 : gqa <= 4 ? 2 : 1;
 }
 
-TQV_SPECIALISE void accumulate(const int gqa, const tq_rows *rows, const int32_t *weights, const float *factor,
-                               const float *decay, float *acc) {
+TQV_SPECIALISE void accumulate(const int gqa, const tq_keys *keys, const int32_t *weights, int n_scales,
+                               const float *factor, const float *decay, float *acc) {
     tile t;
-    t.rows = rows;
-    t.staged = stage_last(rows, ROW_BYTES, t.stage, STAGE_STRIDE);
-    t.quads = (rows->n + TQV_LANES - 1) / TQV_LANES * (TQV_LANES / 4);
+    (void)n_scales;
+    t.keys = keys;
+    t.quads = (keys->n + TQV_LANES - 1) / TQV_LANES * (TQV_LANES / 4);
     for (int i = 0; i < UNIT_GROUPS; i++) {
         const int first = i * TQV_UNITS;
         size_t at[TQV_UNITS];
@@ -201,7 +201,7 @@ static void finish(const float *acc, float *out) {
 
 % for _, g in ipairs(gqas) do
 TQ_AT_GQA(${g})
-const tq_k_stage ${k_symbol(g)} = {prepare_g${g}, score_g${g}};
+const tq_k_stage ${k_symbol(g)} = {PREPARED_BYTES(${g}), prepare_g${g}, score_g${g}};
 const tq_v_stage ${v_symbol(g)} = {
     N_BLOCKS, N_SETS, SCALE_SETS, ${hexf(weight_sum)}, ${bytes and 1 or 0}, ACC_VALUES, scales_of, accumulate_g${g}, finish};
 % end

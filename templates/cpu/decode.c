@@ -1,6 +1,7 @@
 /* ${banner} */
 /* Decode attention over one key range of one KV head, for the gqa query heads that share it: online softmax in base 2
- * (Milakov and Gimelshein 2018) over tiles of keys. The K and V stages hold everything that depends on the formats. */
+ * (Milakov and Gimelshein 2018) in steps of up to TQ_MAX_TILE keys. The K and V stages hold everything that depends on
+ * the formats. */
 #include <math.h>
 
 #include "tq_kernel.h"
@@ -74,22 +75,23 @@ static void reduce_sum(heads *x, int gqa) {
 }
 
 /* The largest magnitude among the stored scales of each row. */
-static void top_scales(const tq_v_stage *v, const float *scales, int n, float *top) {
+static void top_scales(int n_scales, const float *scales, int n, float *top) {
     for (int i = 0; i < n; i += TQV_LANES) {
         tqv_f32 most = tqv_zero();
-        for (int b = 0; b < v->n_scales; b++)
+        for (int b = 0; b < n_scales; b++)
             most = tqv_max(most, tqv_abs(tqv_load(scales + b * STRIDE + i)));
         tqv_store(top + i, most);
     }
 }
 
 /* p * V scale as integers, for one head: a set of weights per group of units, one unit of weight for all of them. */
-static void integer_weights(const tq_v_stage *v, const float *p, const float *scales, float unit, int n, int32_t *weights) {
+static void integer_weights(const tq_v_stage *v, int n_scales, const float *p, const float *scales, float unit, int n,
+                            int32_t *weights) {
     const tqv_f32 inverse = tqv_set1(unit > 0x1p-100f ? 1.0f / unit : 0.0f);
-    for (int set = 0; set < v->n_sets; set++) {
+    for (int set = 0; set < (n_scales > 1 ? v->n_sets : 1); set++) {
         const float *scale[TQV_UNITS];
         for (int u = 0; u < TQV_UNITS; u++)
-            scale[u] = scales + v->scale_sets[set * TQV_UNITS + u] * STRIDE;
+            scale[u] = scales + (n_scales > 1 ? v->scale_sets[set * TQV_UNITS + u] : 0) * STRIDE;
         int32_t *to = weights + set * QUADS * 2 * TQV_UNITS;
         for (int i = 0; i < n; i += TQV_LANES, to += TQV_LANES / 4 * 2 * TQV_UNITS) {
             const tqv_f32 share = tqv_mul(tqv_load(p + i), inverse);
@@ -143,12 +145,63 @@ TQV_INLINE totals all_exponentials(const int weighted, const int summed, float *
     return t;
 }
 
-void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out) {
+/* ---- keys of a step ---------------------------------------------------------------------------------------------- */
+
+/* Where `slot` lies, or would lie in a contiguous cache that went on. */
+static uintptr_t address_of(const tq_head *head, int keys_per_unit, int slot) {
+    const uintptr_t first = (uintptr_t)head->first;
+    if (!head->pages)
+        return first + (size_t)(slot / keys_per_unit) * head->stride;
+    const size_t page = (size_t)head->pages[slot / head->page_slots];
+    return first + page * head->page_stride + (size_t)(slot % head->page_slots / keys_per_unit) * head->stride;
+}
+
+/* The same for keys that are worth fetching: no page behind that of slot `last` is looked up. */
+static const uint8_t *address_ahead(const tq_head *head, int keys_per_unit, int slot, int last) {
+    const int at = slot + head->ahead;
+    if (head->ahead == 0 || (head->pages && at > last))
+        return NULL;
+    const size_t into_unit = (size_t)(at % keys_per_unit) * (head->stride / (size_t)keys_per_unit);
+    return (const uint8_t *)(address_of(head, keys_per_unit, at) + into_unit);
+}
+
+/* Slots first .. first + n - 1, of a range that ends at slot `last`. */
+static void keys_at(const tq_head *head, int keys_per_unit, int first, int n, int last, tq_keys *out) {
+    out->stride = head->stride;
+    out->end = head->end;
+    out->n = n;
+    for (int i = 0; i < (keys_per_unit > 1 ? 1 : n); i += TQ_GROUP) {
+        out->group[i / TQ_GROUP] = (const uint8_t *)address_of(head, keys_per_unit, first + i);
+        out->ahead[i / TQ_GROUP] = address_ahead(head, keys_per_unit, first + i, last);
+    }
+}
+
+/* The end of the step that begins at slot `first`: where a tile ends; of paged rows, too, but for keys up to where groups
+ * of rows may begin. */
+static int step_end(const tq_decode_impl *impl, const tq_decode_job *job, int first) {
+    int end = first + impl->tile;
+    if (job->k.pages || job->v.pages || impl->keys_per_unit > 1) {
+        const int whole = impl->keys_per_unit == 1 && first % TQ_GROUP ? TQ_GROUP : impl->tile;
+        end = (first / whole + 1) * whole;
+    }
+    return end < job->end ? end : job->end;
+}
+
+static void start(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *partial) {
+    impl->k->prepare(job->q, job->q_head_stride, job->factor, partial->prepared);
+    for (int h = 0; h < impl->gqa; h++) {
+        partial->max[h] = -INFINITY;
+        partial->sum[h] = 0.0f;
+    }
+    for (int i = 0; i < impl->gqa * impl->v->acc_values; i++)
+        partial->acc[i] = 0.0f;
+}
+
+void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *partial) {
     enum { MAX_SETS = (TQ_MAX_HEAD_DIM / 32 + TQV_UNITS - 1) / TQV_UNITS };
-    const int gqa = impl->gqa;
+    const int gqa = impl->gqa, tiled = impl->keys_per_unit > 1;
     const tq_k_stage *k = impl->k;
     const tq_v_stage *v = impl->v;
-    _Alignas(64) unsigned char prepared[TQ_PREPARED_BYTES];
     _Alignas(64) float scores[TQ_MAX_GQA * STRIDE], scales[TQ_MAX_SCALES * STRIDE], top[STRIDE];
     _Alignas(64) int32_t weights[TQ_MAX_GQA * MAX_SETS * QUADS * 2 * TQV_UNITS];
     float factor[TQ_MAX_GQA], decay[TQ_MAX_GQA], max[TQ_MAX_GQA], sum[TQ_MAX_GQA];
@@ -160,30 +213,39 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
     clear(&tile_sum);
     clear(&weight_max);
     clear(&weight_sum);
-    k->prepare(job->q, job->q_head_stride, job->factor, prepared);
+    if (job->starts)
+        start(impl, job, partial);
     for (int h = 0; h < TQ_MAX_GQA; h++) {
-        max[h] = -INFINITY;
-        sum[h] = 0.0f;
+        max[h] = h < gqa ? partial->max[h] : -INFINITY;
+        sum[h] = h < gqa ? partial->sum[h] : 0.0f;
     }
-    for (int i = 0; i < gqa * v->acc_values; i++)
-        out->acc[i] = 0.0f;
 
-    for (int first = job->begin; first < job->end; first += impl->tile) {
-        const int n = job->end - first < impl->tile ? job->end - first : impl->tile;
-        const int last = first + n == job->end;
-        const int padded = (n + TQV_LANES - 1) / TQV_LANES * TQV_LANES;
-        const tq_rows k_rows = {job->k + (size_t)first * job->k_stride, job->k_stride, n, last, impl->k_prefetch};
-        const tq_rows v_rows = {job->v + (size_t)first * job->v_stride, job->v_stride, n, last, impl->v_prefetch};
-        k->scores(prepared, &k_rows, scores);
+    for (int first = job->begin, end; first < job->end; first = end) {
+        end = step_end(impl, job, first);
+        const int before = tiled ? first % impl->keys_per_unit : 0; /* keys of the tile that are not in the range */
+        const int n = before + end - first, padded = (n + TQ_GROUP - 1) / TQ_GROUP * TQ_GROUP;
+        int n_scales = 0;
+        tq_keys k_keys, v_keys;
+        keys_at(&job->k, impl->keys_per_unit, first - before, n, job->end - 1, &k_keys);
+        keys_at(&job->v, impl->keys_per_unit, first - before, n, job->end - 1, &v_keys);
+        k->scores(partial->prepared, &k_keys, scores);
         if (v->n_scales) {
-            v->scales(&v_rows, scales);
-            top_scales(v, scales, padded, top);
+            n_scales = v->scales(&v_keys, scales);
+            for (int b = 0; b < n_scales; b++) {
+                for (int i = 0; i < before; i++)
+                    scales[b * STRIDE + i] = 0.0f;
+                for (int i = n; i < padded; i++)
+                    scales[b * STRIDE + i] = 0.0f;
+            }
+            top_scales(n_scales, scales, padded, top);
         }
         for (int h = 0; h < gqa; h++) {
             float *s = scores + h * STRIDE;
             if (job->softcap > 0.0f)
                 cap_scores(s, padded, job->softcap);
-            bias_scores(job, h, first, n, s);
+            bias_scores(job, h, first - before, n, s);
+            for (int i = 0; i < before; i++)
+                s[i] = -INFINITY;
             for (int i = n; i < padded; i++)
                 s[i] = -INFINITY;
             tqv_f32 most = tqv_load(s);
@@ -213,18 +275,21 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
             tqv_store(factor + h, share[1]);
         }
         if (v->n_scales) {
+            const int n_sets = n_scales > 1 ? v->n_sets : 1;
             reduce_max(&weight_max, gqa);
             if (summed)
                 reduce_sum(&weight_sum, gqa);
             for (int h = 0; h < gqa; h++) {
                 const float by_sum = summed ? weight_sum.of[h] / v->weight_sum : 0.0f, by_max = weight_max.of[h] / WEIGHT_TOP;
                 const float unit = by_sum > by_max ? by_sum : by_max;
-                integer_weights(v, scores + h * STRIDE, scales, unit, padded, weights + h * v->n_sets * QUADS * 2 * TQV_UNITS);
+                integer_weights(v, n_scales, scores + h * STRIDE, scales, unit, padded,
+                                weights + h * n_sets * QUADS * 2 * TQV_UNITS);
                 factor[h] *= unit;
             }
         }
-        v->accumulate(&v_rows, v->n_scales ? (const void *)weights : (const void *)scores, factor, decay, out->acc);
+        v->accumulate(&v_keys, v->n_scales ? (const void *)weights : (const void *)scores, n_scales, factor, decay,
+                      partial->acc);
     }
-    memcpy(out->max, max, (size_t)gqa * sizeof *max);
-    memcpy(out->sum, sum, (size_t)gqa * sizeof *sum);
+    memcpy(partial->max, max, (size_t)gqa * sizeof *max);
+    memcpy(partial->sum, sum, (size_t)gqa * sizeof *sum);
 }

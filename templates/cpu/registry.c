@@ -13,7 +13,7 @@ extern void ${part.env.dequantise_symbol}(const uint8_t *row, const float *mean,
 /* ---- variants --------------------------------------------------------------------------------------------------- */
 
 #define DECODE(variant, k_spec, v_spec, head_dim, g, tile, k_ahead, v_ahead, k_stage, v_stage, lay, content)           \
-    static const tq_decode_impl variant##_impl = {head_dim, g, tile, k_ahead, v_ahead, &k_stage, &v_stage};            \
+    static const tq_decode_impl variant##_impl = {head_dim, g, tile, 1, k_ahead, v_ahead, &k_stage, &v_stage};         \
     extern const tq_variant variant;                                                                                   \
     const tq_variant variant = {.name = #variant, .op = TQ_OP_DECODE, .k = k_spec, .v = v_spec, .gqa = g,              \
                                 .layout = lay, .target = "${arch.name}", .key = content, .impl = &variant##_impl,      \
