@@ -57,8 +57,8 @@ static int is_interleaved(const tq_cache *cache) {
 }
 
 /* Slots begin .. end-1 of one KV head into its partial. */
-static void run_keys(const tq_plan *plan, const tq_decode_args *args, void *workspace, int sequence, int kv_head, int split,
-                     int begin, int end, int starts, int by_turns) {
+static void run_keys(const tq_plan *plan, const tq_decode_args *args, void *workspace, int sequence, int kv_head,
+                     int split, int begin, int end, int starts, int by_turns) {
     const tq_decode_impl *impl = plan->variant->impl;
     float alibi[TQ_MAX_GQA];
     size_t first_head = (size_t)kv_head * (size_t)plan->gqa;

@@ -23,7 +23,7 @@ mutant "denominator not rescaled when the maximum grows" "$kernels/decode.c" \
 mutant "one key too many at the tail" "$kernels/decode.c" \
     's/for (int i = n; i < padded; i++)/for (int i = n + 1; i < padded; i++)/'
 mutant "one row too few staged at the tail" "$kernels/rows.h" \
-    's/for (int i = at; i < rows->n; i++)/for (int i = at; i < rows->n - 1; i++)/'
+    's/for (int r = 0; r < n; r++)/for (int r = 0; r < n - 1; r++)/'
 mutant "position of ALiBi off by one" "$kernels/decode.c" 's/first + i - job->query_position/& + 1/'
 mutant "splits merged without rescaling" "$source/runtime/combine.c" \
     's/float w = weight(from\.max\[g\], max);/float w = 1;/'
