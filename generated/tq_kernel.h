@@ -14,9 +14,9 @@
 enum {
     TQ_MAX_HEAD_DIM = 512,
     TQ_MAX_GQA = 16,
-    TQ_MAX_TILE = 128,                                                /* keys per softmax step, and of a tile */
-    TQ_GROUP = 16,                                                    /* keys whose rows lie at one stride */
-    TQ_MAX_SCALES = 16,                                               /* stored scales per row */
+    TQ_MAX_TILE = 128,  /* keys per softmax step, and of a tile */
+    TQ_GROUP = 16,      /* keys whose rows lie at one stride */
+    TQ_MAX_SCALES = 16, /* stored scales per row */
 };
 
 /* Values rotated together: size = pow2 * odd, T = R_odd (x) H_pow2, see docs/formats.md. */
@@ -119,8 +119,8 @@ typedef struct tq_partial {
 
 typedef struct tq_decode_impl {
     int head_dim, gqa, tile;
-    int keys_per_unit;             /* of the layout: 1, rows, or TQ_MAX_TILE, tiles */
-    int k_prefetch, v_prefetch;    /* tq_head.ahead of head-contiguous caches */
+    int keys_per_unit;          /* of the layout: 1, rows, or TQ_MAX_TILE, tiles */
+    int k_prefetch, v_prefetch; /* tq_head.ahead of head-contiguous caches */
     const tq_k_stage *k;
     const tq_v_stage *v;
 } tq_decode_impl;
