@@ -179,6 +179,7 @@ class Tool(Contract):
                      naming='turbo9')
         self.refused(TQ, 'bench', '--n-kv', 'many', naming='many')
         self.refused(TQ, 'ab', 'turbo3/turbo3', naming='ab')
+        self.refused(TQ, 'ggml', '--ggml', self.folder, naming='pip install llama-cpp-python')
 
     def test_corrupt_tuning_file(self):
         with open(self.path('corrupt'), 'wb') as file:

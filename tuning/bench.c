@@ -139,10 +139,6 @@ static void bench_shape(bench *b, const contract *contracts, int n) {
     harness_destroy(h);
 }
 
-static bool same_shape(const contract *a, const contract *b) {
-    return a->head_dim == b->head_dim && a->gqa == b->gqa && a->side == b->side;
-}
-
 static char *label_of(const row *r, const char *gqa) {
     const char *pair = r->k && r->v && strcmp(r->k, r->v) != 0 ? "/" : "", *v = !r->k || *pair ? r->v : "";
     bool rows = strcmp(r->layout, "rows") == 0;
@@ -264,7 +260,7 @@ int command_bench(int argc, char **argv) {
         fprintf(stderr, "measuring this machine\n");
     b.limits = machine_measure(b.harness.device, p);
     for (int i = 0, end; i < n; i = end) {
-        for (end = i; end < n && same_shape(&contracts[i], &contracts[end]); end++) {
+        for (end = i; end < n && contract_same_shape(&contracts[i], &contracts[end]); end++) {
         }
         bench_shape(&b, contracts + i, end - i);
     }

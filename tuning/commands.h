@@ -7,6 +7,7 @@ int command_plan(int argc, char **argv);
 int command_tune(int argc, char **argv);
 int command_ab(int argc, char **argv);
 int command_bench(int argc, char **argv);
+int command_ggml(int argc, char **argv);
 int command_eval(int argc, char **argv);
 
 #endif

@@ -15,6 +15,10 @@ bool contract_equal(const contract *a, const contract *b) {
            same_name(a->k, b->k) && same_name(a->v, b->v) && same_name(a->layout, b->layout);
 }
 
+bool contract_same_shape(const contract *a, const contract *b) {
+    return a->head_dim == b->head_dim && a->gqa == b->gqa && a->side == b->side;
+}
+
 contract contract_of(const tq_variant_info *v) {
     return (contract){v->op, v->k ? TQ_SIDE_K : TQ_SIDE_V, v->head_dim, v->gqa, v->k, v->v, v->layout};
 }

@@ -27,13 +27,15 @@ typedef struct contract_axes {
     }
 
 /* clang-format off */
-#define CONTRACT_OPTIONS(axes)                                                                                         \
-    {"op", "OP", CLI_TEXT, &(axes).op, 0, 0, "decode, append, dequantise, prefill or repack (decode)"},                \
+#define CONTRACT_SHAPE_OPTIONS(axes)                                                                                   \
     {"head-dim", "LIST", CLI_INTS, &(axes).head_dims, 1, 1 << 16, "values per head vector"},                           \
     {"gqa", "LIST", CLI_INTS, &(axes).gqas, 1, 1 << 16, "query heads per KV head (decode)"},                           \
     {"k", "LIST", CLI_NAMES, &(axes).k, 0, 0, "K formats; without --v, V takes the same one"},                         \
     {"v", "LIST", CLI_NAMES, &(axes).v, 0, 0, "V formats; with --k, every combination"},                               \
-    {"layout", "LIST", CLI_NAMES, &(axes).layouts, 0, 0, "cache layouts (rows)"},                                      \
+    {"layout", "LIST", CLI_NAMES, &(axes).layouts, 0, 0, "cache layouts (rows)"}
+#define CONTRACT_OPTIONS(axes)                                                                                         \
+    {"op", "OP", CLI_TEXT, &(axes).op, 0, 0, "decode, append, dequantise, prefill or repack (decode)"},                \
+    CONTRACT_SHAPE_OPTIONS(axes),                                                                                      \
     {"device", "NAME", CLI_TEXT, &(axes).device, 0, 0, "device, as tq info lists them (cpu)"}
 /* clang-format on */
 
@@ -53,6 +55,8 @@ int contract_list(const contract_axes *axes, contract **out);
 /* The next variant of the contract at or after *index that the device runs; false when there is none. */
 bool contract_candidate(const tq_device *device, const contract *c, int *index, tq_variant_info *out);
 bool contract_equal(const contract *a, const contract *b);
+/* Do they read caches of the same tensors for the same queries? */
+bool contract_same_shape(const contract *a, const contract *b);
 contract contract_of(const tq_variant_info *variant);
 /* "decode head_dim 128 gqa 4 turbo3/turbo3"; valid until the next call. */
 const char *contract_text(const contract *c);

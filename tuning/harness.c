@@ -18,6 +18,7 @@ typedef struct ring {
     int n, next;
     uint8_t *buffers; /* of the device; n times (k.bytes rounded up + v.bytes rounded up) */
     size_t pitch, v_at;
+    const harness_guest *guest; /* who has the buffers instead; else NULL */
 } ring;
 
 typedef struct contestant {
@@ -66,6 +67,8 @@ static tq_cache cache_of(const harness *h, const char *layout, const char *forma
 static ring *ring_for(harness *h, const contract *c) {
     for (int i = 0; i < h->n_rings; i++) {
         ring *r = &h->rings[i];
+        if (r->guest)
+            continue;
         contract same = r->of;
         same.gqa = c->gqa; /* query heads do not change the cache */
         if (contract_equal(&same, c))
@@ -183,6 +186,10 @@ static void size_rings(harness *h) {
 static void build_ring(harness *h, ring *r) {
     const tq_device *device = h->options.device;
     const contract *of = &r->of;
+    if (r->guest) {
+        r->guest->prepare(r->guest->context, r->n);
+        return;
+    }
     r->buffers = memory_new(device, r->pitch * (size_t)r->n);
     if (of->op == TQ_OP_REPACK) {
         fill_side(h, of, of->side, "rows", of->side == TQ_SIDE_K ? of->k : of->v, r->k, r->buffers);
@@ -239,11 +246,15 @@ static int queries_of(const contestant *one) {
     return one->of.op != TQ_OP_PREFILL ? 1 : keys < HARNESS_QUERIES ? keys : HARNESS_QUERIES;
 }
 
-int harness_add(harness *h, const contract *c, const char *pin) {
+static contestant *next_contestant(harness *h) {
     if (h->n == MAX_CONTESTANTS)
         cli_fail("more than %d kernels at a time; narrow the axes", MAX_CONTESTANTS);
+    return &h->contestants[h->n];
+}
+
+int harness_add(harness *h, const contract *c, const char *pin) {
     const tq_device *device = h->options.device;
-    contestant *one = &h->contestants[h->n];
+    contestant *one = next_contestant(h);
     one->of = *c;
     tq_plan_desc desc = contract_plan(c, h->options.n_kv_heads, h->options.n_kv, pool_threads(h->options.pool));
     desc.effort = pin ? TQ_EFFORT_PINNED : TQ_EFFORT_DEFAULT;
@@ -267,8 +278,16 @@ int harness_add(harness *h, const contract *c, const char *pin) {
     return h->n++;
 }
 
+int harness_add_guest(harness *h, const harness_guest *guest) {
+    contestant *one = next_contestant(h);
+    one->ring = &h->rings[h->n_rings++];
+    *one->ring = (ring){.n_users = 1, .tokens = guest->tokens, .pitch = guest->cache_bytes, .guest = guest};
+    return h->n++;
+}
+
 const char *harness_variant(const harness *h, int which) {
-    return tq_plan_variant(h->contestants[which].plan);
+    const contestant *one = &h->contestants[which];
+    return one->ring->guest ? one->ring->guest->name : tq_plan_variant(one->plan);
 }
 
 const double *harness_samples(const harness *h, int which) {
@@ -289,7 +308,7 @@ int harness_tokens(const harness *h, int which) {
 
 double harness_cache_bytes(const harness *h, int which) {
     const ring *r = h->contestants[which].ring;
-    return (double)(r->k.bytes + r->v.bytes);
+    return (double)(r->guest ? r->guest->cache_bytes : r->k.bytes + r->v.bytes);
 }
 
 /* ---- launches --------------------------------------------------------------------------------------------------- */
@@ -297,6 +316,7 @@ double harness_cache_bytes(const harness *h, int which) {
 typedef struct flight {
     const harness *h;
     const contestant *one;
+    int buffer; /* of its ring */
     tq_cache k, v;
 } flight;
 
@@ -379,6 +399,14 @@ static void launch_on_thread(void *context, int thread_index, int thread_count) 
     }
 }
 
+static void launch_guest(void *context, int thread_index, int thread_count) {
+    const flight *f = context;
+    const harness_guest *guest = f->one->ring->guest;
+    (void)thread_index;
+    (void)thread_count;
+    guest->launch(guest->context, f->buffer);
+}
+
 /* What is appended has just been computed: it is in cache, whatever else is not. */
 static void warm_input(const harness *h, const contestant *one) {
     const size_t n = (size_t)one->ring->tokens * (size_t)h->options.n_kv_heads * (size_t)one->of.head_dim;
@@ -392,10 +420,12 @@ static double launch(const harness *h, contestant *one) {
     ring *r = one->ring;
     if (one->of.op == TQ_OP_APPEND && h->on_cpu)
         warm_input(h, one);
-    flight f = {h, one, r->k, r->v};
-    f.k.data = r->buffers + r->pitch * (size_t)r->next;
-    f.v.data = r->buffers + r->pitch * (size_t)r->next + r->v_at;
+    flight f = {h, one, r->next, r->k, r->v};
     r->next = (r->next + 1) % r->n;
+    if (r->guest)
+        return pool_run(h->options.pool, launch_guest, &f);
+    f.k.data = r->buffers + r->pitch * (size_t)f.buffer;
+    f.v.data = r->buffers + r->pitch * (size_t)f.buffer + r->v_at;
     if (h->on_cpu)
         return pool_run(h->options.pool, launch_on_thread, &f);
     double ns;

@@ -33,6 +33,18 @@ bool harness_can(const harness *h, const contract *c);
 /* Index of the new contestant. pin: a variant name, or NULL for the plan's own choice. */
 int harness_add(harness *h, const contract *c, const char *pin);
 
+/* A kernel that is not libtq's, for pools of one thread. */
+typedef struct harness_guest {
+    const char *name;
+    int tokens;                            /* keys per launch */
+    size_t cache_bytes;                    /* that a launch reads */
+    void (*prepare)(void *context, int n); /* makes its ring: n caches */
+    void (*launch)(void *context, int which);
+    void *context;
+} harness_guest;
+/* Its index among the contestants; kept by reference. */
+int harness_add_guest(harness *h, const harness_guest *guest);
+
 /* Builds the rings, warms up, then runs rounds until `seconds` have passed, at least `least` and at most `most`. */
 void harness_run(harness *h, double seconds, int least, int most);
 

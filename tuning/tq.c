@@ -15,6 +15,7 @@ static const struct {
     {"tune", command_tune, "verify and time every candidate, record the evidence"},
     {"ab", command_ab, "compare two kernels or two pairs of formats"},
     {"bench", command_bench, "time kernels beside f16 and beside the limits of this machine"},
+    {"ggml", command_ggml, "time decode beside ggml's flash attention, if that is installed"},
     {"eval", command_eval, "what each format costs in accuracy on real Q, K and V"},
 };
 
