@@ -9,6 +9,9 @@ local kernels_cpu = {}
 
 local PREFETCH_BYTES = 16384 -- far enough for DRAM at the speed of the fastest kernels, near enough for L2
 
+-- The texts that make up the file of what depends on no format.
+local ATTENTION = { "templates/cpu/softmax.c", "templates/cpu/bias.c", "templates/cpu/decode.c" }
+
 local function symbol(format, head_dim, part, arch)
     return ("tqk_%s_d%d_%s__%s"):format(format, head_dim, part, arch.id)
 end
@@ -46,7 +49,7 @@ end
 
 local function common_hash(arch)
     return text.hash(table.concat(arch.cflags, " "), hash_of({ "templates/target/" .. arch.vocabulary,
-        "templates/cpu/rotate.h", "templates/cpu/rows.h", "templates/cpu/decode.c" }, 0))
+        "templates/cpu/rotate.h", "templates/cpu/rows.h", table.unpack(ATTENTION) }, 0))
 end
 
 -- Collects the formats at each head_dim, the GQA ratios that they need, and the variants in order.
@@ -118,7 +121,7 @@ function kernels_cpu.files(arch, variants)
         end
         add(stem .. "_append.c", render(paths.append, part.env), "source")
     end
-    add("decode.c", text.render("templates/cpu/decode.c", { id = arch.id, banner = text.banner(arch, ""),
+    add("decode.c", render(ATTENTION, { id = arch.id, banner = text.banner(arch, ""),
         byte_dot = arch.byte_dot or false }), "source")
     add("registry.c", text.render("templates/registry.c", registry_env(arch, parts, own)), "source")
     return files

@@ -14,9 +14,11 @@
 enum {
     TQ_MAX_HEAD_DIM = 512,
     TQ_MAX_GQA = 16,
-    TQ_MAX_TILE = 128,  /* keys per softmax step, and of a tile */
-    TQ_GROUP = 16,      /* keys whose rows lie at one stride */
-    TQ_MAX_SCALES = 16, /* stored scales per row */
+    TQ_MAX_TILE = 128,      /* keys per softmax step, and of a tile */
+    TQ_GROUP = 16,          /* keys whose rows lie at one stride */
+    TQ_MAX_SCALES = 16,     /* stored scales per row */
+    TQ_MAX_BIAS_PAIRS = 64, /* of a score bias */
+    TQ_BIAS_STEP = 32,      /* positions whose angles have one start */
 };
 
 /* Values rotated together: size = pow2 * odd, T = R_odd (x) H_pow2, see docs/formats.md. */
@@ -102,10 +104,15 @@ typedef struct tq_decode_job {
     const float *q; /* of the first query head of the group */
     size_t q_head_stride;
     tq_head k, v;
-    int begin, end;     /* slots */
-    int starts;         /* 1: the partial is empty, and q not prepared yet; 0: it has the keys before begin */
-    float factor;       /* scale, times log2 e unless there is a softcap */
-    float softcap;      /* in log2 units; 0: none */
+    int begin, end;             /* slots */
+    int starts;                 /* 1: the partial is empty, and q not prepared yet; 0: it has the keys before begin */
+    float factor;               /* scale, times log2 e unless there is a softcap */
+    float softcap;              /* in log2 units; 0: none */
+    int n_bias_pairs;           /* 0: no score bias */
+    const uint32_t *bias_turns; /* [n_bias_pairs] */
+    const uint16_t *bias_table; /* [n_bias_pairs][2][TQ_BIAS_STEP] halves */
+    const float *bias;          /* of the first query head: alpha, beta of each pair */
+    size_t bias_head_stride;
     const float *alibi; /* [gqa] in log2 units; NULL */
     int query_position;
 } tq_decode_job;

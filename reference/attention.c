@@ -4,7 +4,8 @@
  * Mary 2019), which replaces the worst case, a factor sqrt(terms) further out; where few terms make the worst case the
  * smaller one, it is taken. With p the exact softmax weights and o the exact output:
  *
- *   logit j    D_j, by arithmetic, + 16 u (1 + |logit_j| + |bias_j| + softcap)
+ *   logit j    D_j, by arithmetic, + 16 u (1 + |logit_j| + |ALiBi_j| + softcap)
+ *              + LAMBDA scale u sqrt(2 pairs + 16) sum_p |alpha_p| + |beta_p|     of the score bias
  *   softmax    e^max(D) sum_j p_j (e^D_j - 1) |v_ji - o_i|     rigorous for logits within D_j, as sum p_j (v_j - o) = 0
  *   weights    LAMBDA w_step sqrt(sum_j u_ji^2 / 12)           u_j: row j with each scale * step replaced by 1
  *              + sum p_j |v_ji| over the weights below half a step, which are lost and add up with one sign
@@ -166,6 +167,24 @@ static double sink_logit(const tq_decode_args *args, int query_head) {
     return args->sink_logits ? (double)args->sink_logits[query_head] : -INFINITY;
 }
 
+/* b_h(j) as tq_score_bias states it; *size: the sum of the magnitudes of its coefficients. */
+static double score_bias(const tq_score_bias *bias, int s, int query_head, int j, double *size) {
+    const double turn = 2 * 3.14159265358979323846 / 0x1p32;
+    const float *c = bias->coefficients + (size_t)s * bias->seq_stride + (size_t)query_head * bias->head_stride;
+    double sum = 0;
+    *size = 0;
+    for (int p = 0; p < bias->n_pairs; p++) {
+        uint32_t rest = bias->turns[p] * (uint32_t)(j % 32), start = bias->turns[p] * (uint32_t)(j / 32 * 32);
+        double cosine = tq_ref_half_to_double(tq_ref_half_from_double(cos(turn * rest)));
+        double sine = tq_ref_half_to_double(tq_ref_half_from_double(sin(turn * rest)));
+        double alpha = (double)c[2 * p], beta = (double)c[2 * p + 1];
+        sum += alpha * (cos(turn * start) * cosine - sin(turn * start) * sine) +
+               beta * (sin(turn * start) * cosine + cos(turn * start) * sine);
+        *size += fabs(alpha) + fabs(beta);
+    }
+    return sum;
+}
+
 /* What is made of one query head before it meets K. */
 typedef struct ref_query {
     double x[TQ_MAX_HEAD_DIM], rotated[TQ_MAX_HEAD_DIM];
@@ -197,22 +216,25 @@ static double product_error(const ref_head *head, const ref_query *query, int j)
 }
 
 /* Fills p with logits, then with softmax weights; returns the log of the denominator. */
-static double softmax(ref_head *head, const tq_decode_args *args, const float *q, int query_head) {
-    int d = head->head_dim;
+static double softmax(ref_head *head, const tq_decode_args *args, int s, const float *q, int query_head) {
+    int d = head->head_dim, n_pairs = args->bias ? args->bias->n_pairs : 0;
     double sink = sink_logit(args, query_head), largest = sink;
     ref_query query;
     prepare(head, q, &query);
     for (int j = head->begin; j < head->n_kv; j++) {
         const double *k = head->k.x + (size_t)j * (size_t)d;
-        double z = 0, bias = args->alibi ? (double)args->alibi[query_head] * (j - (head->n_kv - 1)) : 0;
+        double z = 0, alibi = args->alibi ? (double)args->alibi[query_head] * (j - (head->n_kv - 1)) : 0, size = 0;
         for (int i = 0; i < d; i++)
             z += (double)q[i] * k[i];
+        if (args->bias)
+            z += score_bias(args->bias, s, query_head, j, &size);
         z *= (double)args->scale;
         if (args->softcap > 0)
             z = (double)args->softcap * tanh(z / (double)args->softcap);
-        head->p[j] = z + bias;
-        head->logit_error[j] = (double)args->scale * product_error(head, &query, j) +
-                               16 * UNIT_ROUNDOFF * (1 + fabs(z) + fabs(bias) + (double)args->softcap);
+        head->p[j] = z + alibi;
+        double bias_error = LAMBDA * UNIT_ROUNDOFF * sqrt(2 * n_pairs + 16) * size;
+        head->logit_error[j] = (double)args->scale * (product_error(head, &query, j) + bias_error) +
+                               16 * UNIT_ROUNDOFF * (1 + fabs(z) + fabs(alibi) + (double)args->softcap);
         largest = fmax(largest, head->p[j]);
     }
     double sum = sink > -INFINITY ? exp(sink - largest) : 0;
@@ -301,7 +323,7 @@ static void weigh(const ref_head *head, double p_sink, double sink_error, double
 static void attend(ref_head *head, const tq_decode_args *args, int s, int query_head, double *out, double *bound,
                    double *lse, double *lse_bound) {
     const float *q = args->q + (size_t)s * args->q_seq_stride + (size_t)query_head * args->q_head_stride;
-    double log_sum = softmax(head, args, q, query_head);
+    double log_sum = softmax(head, args, s, q, query_head);
     double sink = sink_logit(args, query_head);
     double sink_error = sink > -INFINITY ? 16 * UNIT_ROUNDOFF * (1 + fabs(sink)) : 0;
     weigh(head, sink > -INFINITY ? exp(sink - log_sum) : 0, sink_error, out, bound);

@@ -324,6 +324,38 @@ tq_status tq_check_repack(const tq_plan *plan, const tq_repack_args *args, const
 
 /* ---- attention -------------------------------------------------------------------------------------------------- */
 
+/* n_query: of each sequence; 1: decode. */
+static tq_status check_bias(const char *call, const tq_plan *plan, const tq_score_bias *bias, int batch, int n_query) {
+    if (!bias)
+        return TQ_OK;
+    if (bias->n_pairs < 1 || bias->n_pairs > plan->max_bias_pairs)
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: args.bias.n_pairs is %d; legal is 1 to %d (the plan's max_bias_pairs)",
+                       call, bias->n_pairs, plan->max_bias_pairs);
+    int heads = plan->n_kv_heads * plan->gqa;
+    dimension dims[] = {{"head_stride", bias->head_stride, heads},
+                        {"token_stride", bias->token_stride, n_query},
+                        {"seq_stride", bias->seq_stride, batch}};
+    size_t extent = 2 * (size_t)bias->n_pairs;
+    tq_status status;
+    if ((status = check_pointer(call, "args.bias.turns", bias->turns, sizeof(uint32_t))) ||
+        (status = check_pointer(call, "args.bias.table", bias->table, sizeof(uint16_t))) ||
+        (status = check_pointer(call, "args.bias.coefficients", bias->coefficients, sizeof(float))) ||
+        (status = check_strides(call, "args.bias.", dims, 3, "floats", &extent)) || tq_on_gpu(plan))
+        return status;
+    for (int s = 0; s < batch; s++)
+        for (int i = 0; i < n_query; i++)
+            for (int h = 0; h < heads; h++) {
+                const float *of_head = bias->coefficients + (size_t)s * bias->seq_stride +
+                                       (size_t)i * bias->token_stride + (size_t)h * bias->head_stride;
+                int bad = tq_first_not_finite(of_head, NULL, 2 * bias->n_pairs);
+                if (bad < 2 * bias->n_pairs)
+                    return tq_fail(TQ_ERR_NOT_FINITE,
+                                   "%s: args.bias.coefficients of sequence %d, query %d, head %d, pair %d is %g", call,
+                                   s, i, h, bad / 2, (double)of_head[bad]);
+            }
+    return TQ_OK;
+}
+
 /* What decode and prefill have in common. */
 static tq_status check_logits(const char *call, const tq_plan *plan, float scale, float softcap, int window,
                               const float *alibi, const float *sink_logits, const float *lse) {
@@ -397,7 +429,8 @@ tq_status tq_check_decode(const tq_plan *plan, const tq_decode_args *args, const
         (status = check_pointer(call, "args.n_kv", args->n_kv, sizeof(int32_t))) ||
         (status = check_logits(call, plan, args->scale, args->softcap, args->window, args->alibi, args->sink_logits,
                                args->lse)) ||
-        (status = check_sinks(call, plan, args)) || tq_on_gpu(plan))
+        (status = check_bias(call, plan, args->bias, batch, 1)) || (status = check_sinks(call, plan, args)) ||
+        tq_on_gpu(plan))
         return status;
 
     int most = plan->max_n_kv;
@@ -436,7 +469,8 @@ tq_status tq_check_prefill(const tq_plan *plan, const tq_prefill_args *args, con
         (status = check_cache(call, "args.k", plan, args->k, unit_of(plan, variant->k), batch, 1)) ||
         (status = check_cache(call, "args.v", plan, args->v, unit_of(plan, variant->v), batch, 1)) ||
         (status = check_pointer(call, "args.n_kv", args->n_kv, sizeof(int32_t))) ||
-        (status = check_pointer(call, "args.n_query", args->n_query, sizeof(int32_t))))
+        (status = check_pointer(call, "args.n_query", args->n_query, sizeof(int32_t))) ||
+        (status = check_bias(call, plan, args->bias, batch, args->max_query)))
         return status;
     return check_logits(call, plan, args->scale, args->softcap, args->window, args->alibi, args->sink_logits,
                         args->lse);

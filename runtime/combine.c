@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static float half_to_float(uint16_t half) {
+float tq_half_to_float(uint16_t half) {
     uint32_t bits = (uint32_t)(half & 0x7fff) << 13;
     float value;
     if (bits >= 0x0f800000) { /* Inf, NaN */
@@ -21,7 +21,7 @@ static void load_f16_row(const uint8_t *row, int n, float *out) {
     for (int i = 0; i < n; i++) {
         uint16_t half;
         memcpy(&half, row + 2 * i, sizeof half);
-        out[i] = half_to_float(half);
+        out[i] = tq_half_to_float(half);
     }
 }
 
@@ -76,6 +76,8 @@ static void add_first_tokens(const tq_plan *plan, const tq_decode_args *args, in
             float *acc = acc_of(plan, into, g), dot = 0;
             for (int j = 0; j < d; j++)
                 dot += q[j] * k[j];
+            if (args->bias)
+                dot += tq_bias_at(args->bias, sequence, (int)head, slot);
             float score = tq_score_factor(args->scale, args->softcap) * dot;
             if (args->softcap > 0)
                 score = tq_score_cap(args->softcap) * tanhf(score);

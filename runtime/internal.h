@@ -125,6 +125,11 @@ const tq_variant *tq_variant_find(const char *name, const tq_registry **registry
 /* TQ_ERR_UNSUPPORTED with the legal names, or the head_dims nearest to the one asked for. */
 tq_status tq_format_lookup(const char *argument, const char *name, int head_dim, const tq_format_spec **out);
 
+/* Pairs of a score bias that the kernel takes. */
+static inline int tq_most_bias_pairs(const tq_variant *variant) {
+    return variant->gpu ? 0 : TQ_MAX_BIAS_PAIRS;
+}
+
 /* Keys of one unit of a layout of a format; TQ_ERR_UNSUPPORTED lists the layouts. */
 tq_status tq_layout_lookup(const char *layout, const tq_format_spec *format, int *keys_per_unit);
 /* Bytes of a row (1 key per unit) or of a tile. */
@@ -141,7 +146,7 @@ struct tq_plan {
     const tq_format_spec *format; /* append, dequantise, repack: the one of side */
     tq_op op;
     tq_side side;
-    int head_dim, n_kv_heads, gqa, max_batch, max_n_kv;
+    int head_dim, n_kv_heads, gqa, max_batch, max_n_kv, max_bias_pairs;
     int n_threads, splits_asked; /* as in the desc */
     int n_splits, min_split_keys;
     uint64_t fingerprint; /* of all that a workspace depends on */
@@ -193,7 +198,13 @@ tq_status tq_gpu_append(const tq_plan *plan, const tq_append_args *args, const t
 tq_status tq_gpu_dequantise(const tq_plan *plan, const tq_dequantise_args *args, const tq_launch *launch);
 tq_status tq_gpu_decode(const tq_plan *plan, const tq_decode_args *args, const tq_launch *launch);
 
-/* combine.c: merges the n partials of one KV head, adds sinks, writes out and lse. The partials are used up. */
+/* bias.c: what a score bias adds to q.k of a query head at one position. */
+float tq_bias_at(const tq_score_bias *bias, int sequence, int head, int position);
+
+/* combine.c */
+float tq_half_to_float(uint16_t half);
+
+/* Merges the n partials of one KV head, adds sinks, writes out and lse. The partials are used up. */
 void tq_combine(const tq_plan *plan, const tq_decode_args *args, void *workspace, int sequence, int kv_head, int n);
 
 static const float tq_log2_e = 0x1.715476p+0f;

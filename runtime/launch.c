@@ -76,6 +76,14 @@ static void run_keys(const tq_plan *plan, const tq_decode_args *args, void *work
                          .softcap = tq_score_cap(args->softcap),
                          .alibi = args->alibi ? alibi : NULL,
                          .query_position = args->n_kv[sequence] - 1};
+    if (args->bias) {
+        job.n_bias_pairs = args->bias->n_pairs;
+        job.bias_turns = args->bias->turns;
+        job.bias_table = args->bias->table;
+        job.bias =
+            args->bias->coefficients + (size_t)sequence * args->bias->seq_stride + first_head * args->bias->head_stride;
+        job.bias_head_stride = args->bias->head_stride;
+    }
     tq_partial partial = tq_workspace_partial(plan, workspace, sequence, kv_head, split);
     plan->variant->decode(impl, &job, &partial);
 }

@@ -34,7 +34,8 @@ static tq_status check_numbers(const tq_device *device, const tq_plan_desc *desc
         (status = check_range("max_batch", desc->max_batch, 1, TQ_MAX_BATCH)) ||
         (status = check_range("max_n_kv", desc->max_n_kv, 1, TQ_MAX_N_KV)) ||
         (status = check_range("n_threads", desc->n_threads, 1, TQ_MAX_THREADS)) ||
-        (status = check_range("n_splits", desc->n_splits, 0, most_splits)))
+        (status = check_range("n_splits", desc->n_splits, 0, most_splits)) ||
+        (status = check_range("max_bias_pairs", desc->max_bias_pairs, 0, TQ_MAX_BIAS_PAIRS)))
         return status;
     if (tq_attends(desc->op))
         return check_range("gqa", desc->gqa, 1, TQ_MAX_GQA);
@@ -80,7 +81,8 @@ static int matches_but_gqa(const tq_variant *v, const tq_plan_desc *desc, const 
 }
 
 static int matches(const tq_variant *v, const tq_plan_desc *desc, const char *layout) {
-    return matches_but_gqa(v, desc, layout) && (!tq_attends(desc->op) || v->gqa == desc->gqa);
+    return matches_but_gqa(v, desc, layout) &&
+           (!tq_attends(desc->op) || (v->gqa == desc->gqa && desc->max_bias_pairs <= tq_most_bias_pairs(v)));
 }
 
 /* In registry order. out may be NULL to count. */
@@ -295,6 +297,7 @@ tq_status tq_plan_create(const tq_device *device, const tq_plan_desc *desc, tq_p
     plan->gqa = tq_attends(desc->op) ? desc->gqa : 0;
     plan->max_batch = desc->max_batch;
     plan->max_n_kv = desc->max_n_kv;
+    plan->max_bias_pairs = desc->max_bias_pairs;
     plan->n_threads = desc->n_threads;
     plan->splits_asked = desc->n_splits;
     plan->n_candidates = find_candidates(device, desc, layout, plan->candidates);

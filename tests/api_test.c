@@ -170,6 +170,8 @@ static void test_plan_arguments(void **state) {
     REFUSED(desc.n_threads = 0, TQ_ERR_ARGUMENT, "n_threads");
     REFUSED(desc.n_splits = -1, TQ_ERR_ARGUMENT, "n_splits");
     REFUSED(desc.n_splits = TQ_MAX_SPLITS + 1, TQ_ERR_ARGUMENT, "n_splits");
+    REFUSED(desc.max_bias_pairs = -1, TQ_ERR_ARGUMENT, "max_bias_pairs");
+    REFUSED(desc.max_bias_pairs = TQ_MAX_BIAS_PAIRS + 1, TQ_ERR_ARGUMENT, "max_bias_pairs");
     REFUSED(desc.effort = (tq_effort)9, TQ_ERR_ARGUMENT, "effort");
     REFUSED(desc.effort = TQ_EFFORT_PINNED, TQ_ERR_ARGUMENT, "pin");
     REFUSED((desc.effort = TQ_EFFORT_PINNED, desc.pin = "tq_nonsense"), TQ_ERR_ARGUMENT, "tq_nonsense");
@@ -258,6 +260,27 @@ static void test_foreign_target(void **state) {
     REFUSED((desc.effort = TQ_EFFORT_PINNED, desc.pin = variant.name), TQ_ERR_DEVICE, "index-registers");
 }
 
+/* The table against the reference's halves, and what is refused. */
+static void test_bias_table(void **state) {
+    (void)state;
+    static const uint32_t turns[] = {0, 1, 0x28be60db, 0x80000000, 0xffffffff};
+    enum { N = sizeof turns / sizeof *turns };
+    uint16_t table[N * 2 * TQ_BIAS_RUN];
+    assert_int_equal(tq_score_bias_table(turns, N, table), TQ_OK);
+    for (int p = 0; p < N; p++)
+        for (uint32_t i = 0; i < TQ_BIAS_RUN; i++) {
+            double angle = (double)(uint32_t)(turns[p] * i) / 0x1p32 * 2 * 3.14159265358979323846;
+            const uint16_t *of_pair = table + p * 2 * TQ_BIAS_RUN;
+            assert_int_equal(of_pair[i], tq_ref_half_from_double(cos(angle)));
+            assert_int_equal(of_pair[TQ_BIAS_RUN + i], tq_ref_half_from_double(sin(angle)));
+        }
+    assert_int_equal(tq_score_bias_table(NULL, 1, table), TQ_ERR_ARGUMENT);
+    assert_int_equal(tq_score_bias_table(turns, 1, NULL), TQ_ERR_ARGUMENT);
+    assert_int_equal(tq_score_bias_table(turns, 0, table), TQ_ERR_ARGUMENT);
+    assert_int_equal(tq_score_bias_table(turns, TQ_MAX_BIAS_PAIRS + 1, table), TQ_ERR_ARGUMENT);
+    assert_non_null(strstr(tq_error_message(), "n_pairs is 65; legal is 1 to 64"));
+}
+
 int main(void) {
     test_seed();
     const struct CMUnitTest tests[] = {
@@ -266,6 +289,7 @@ int main(void) {
         cmocka_unit_test(test_variants),       cmocka_unit_test(test_registries),
         cmocka_unit_test(test_plan_arguments), cmocka_unit_test(test_missing_kernels),
         cmocka_unit_test(test_plan_answers),   cmocka_unit_test(test_foreign_target),
+        cmocka_unit_test(test_bias_table),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

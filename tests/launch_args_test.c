@@ -37,6 +37,7 @@ static int set_up(void **state) {
                          .n_kv = {N_KEYS, N_KEYS},
                          .alibi = 1,
                          .sink_logits = 1,
+                         .bias_pairs = 5,
                          .n_sink = 2};
     p = problem_new(&spec);
     plan = plan_pinned(decode, TQ_SIDE_K, HEADS, BATCH, N_KEYS, 1);
@@ -187,6 +188,30 @@ static void test_decode_numbers(void **state) {
     *last = kept;
 }
 
+static void test_decode_bias(void **state) {
+    (void)state;
+    const tq_score_bias good = p->bias;
+    tq_score_bias bias = good;
+#define BIAS_REFUSED(change, status, word)                                                                             \
+    do {                                                                                                               \
+        bias = good;                                                                                                   \
+        change;                                                                                                        \
+        REFUSED(args.bias = &bias, status, word);                                                                      \
+    } while (0)
+    BIAS_REFUSED(bias.n_pairs = 0, TQ_ERR_ARGUMENT, "args.bias.n_pairs");
+    BIAS_REFUSED(bias.n_pairs = TQ_MAX_BIAS_PAIRS + 1, TQ_ERR_ARGUMENT, "args.bias.n_pairs");
+    BIAS_REFUSED(bias.turns = NULL, TQ_ERR_ARGUMENT, "args.bias.turns");
+    BIAS_REFUSED(bias.table = NULL, TQ_ERR_ARGUMENT, "args.bias.table");
+    BIAS_REFUSED(bias.coefficients = off_by(good.coefficients, 1), TQ_ERR_ARGUMENT, "args.bias.coefficients");
+    BIAS_REFUSED(bias.head_stride--, TQ_ERR_ARGUMENT, "args.bias.head_stride");
+    BIAS_REFUSED(bias.seq_stride = 1, TQ_ERR_ARGUMENT, "args.bias.seq_stride");
+#undef BIAS_REFUSED
+    float *last = (float *)(p->bias_numbers.data + p->bias_numbers.bytes) - 1, kept = *last;
+    *last = INFINITY;
+    REFUSED((void)0, TQ_ERR_NOT_FINITE, "pair 4");
+    *last = kept;
+}
+
 /* ---- append, dequantise ----------------------------------------------------------------------------------------- */
 
 enum { N_TOKENS = 3, N_SLOTS = 8 };
@@ -313,8 +338,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode_launch),   cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_decode_pointers), cmocka_unit_test(test_decode_caches),
-        cmocka_unit_test(test_decode_numbers),  cmocka_unit_test(test_append),
-        cmocka_unit_test(test_append_mode),     cmocka_unit_test(test_dequantise),
+        cmocka_unit_test(test_decode_numbers),  cmocka_unit_test(test_decode_bias),
+        cmocka_unit_test(test_append),          cmocka_unit_test(test_append_mode),
+        cmocka_unit_test(test_dequantise),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -309,15 +309,18 @@ static void check_options(const tq_variant *variant) {
     free(lse);
     problem_free(p);
 
-    for (int option = 0; option < 5; option++) {
+    for (int option = 0; option < 7; option++) {
         spec = spec_for(variant);
         spec.alibi = option == 0;
         spec.softcap = option == 1 ? 5.0f : option == 2 ? 50.0f : 0.0f;
         spec.sink_logits = option == 3;
-        spec.n_sink = option == 4 ? 4 : 0;
+        spec.n_sink = option == 4 || option == 6 ? 4 : 0;
+        spec.bias_pairs = option == 5 ? 3 : option == 6 ? TQ_MAX_BIAS_PAIRS : 0;
         p = problem_new(&spec);
         problem_run(p, variant, 2, 2);
-        expect_within(p, variant, (const char *[]){"alibi", "softcap 5", "softcap 50", "sink logits", "sinks"}[option]);
+        expect_within(p, variant,
+                      (const char *[]){"alibi", "softcap 5", "softcap 50", "sink logits", "sinks", "score bias",
+                                       "score bias and sinks"}[option]);
         problem_free(p);
     }
 }

@@ -44,6 +44,24 @@ static int slots_of(const problem_spec *spec) {
     return n;
 }
 
+/* Frequencies from one radian per position down, and coefficients of a few units. */
+static void add_bias(problem *p, int heads, random_state *r) {
+    int n = p->spec.bias_pairs, batch = p->spec.batch;
+    size_t turn_bytes = (size_t)n * sizeof(uint32_t), table_bytes = (size_t)n * 2 * TQ_BIAS_RUN * sizeof(uint16_t);
+    size_t n_coefficients = (size_t)batch * (size_t)heads * 2 * (size_t)n;
+    p->bias_numbers = buffer_new(turn_bytes + table_bytes + n_coefficients * sizeof(float), 0);
+    uint32_t *turns = (uint32_t *)p->bias_numbers.data;
+    uint16_t *table = (uint16_t *)(p->bias_numbers.data + turn_bytes);
+    float *coefficients = (float *)(p->bias_numbers.data + turn_bytes + table_bytes);
+    for (int i = 0; i < n; i++)
+        turns[i] = (uint32_t)(pow(10000, -(double)i / n) * 0x1p31 / 3.14159265358979323846);
+    assert_int_equal(tq_score_bias_table(turns, n, table), TQ_OK);
+    for (size_t i = 0; i < n_coefficients; i++)
+        coefficients[i] = (float)(3 * random_normal(r));
+    p->bias = (tq_score_bias){n, turns, table, coefficients, (size_t)heads * 2 * (size_t)n, 0, 2 * (size_t)n};
+    p->args.bias = &p->bias;
+}
+
 problem *problem_new(const problem_spec *spec) {
     int d = spec->k->head_dim, heads = spec->n_kv_heads * spec->gqa, n_slots = slots_of(spec);
     random_state r = random_stream(77 + (uint64_t)spec->first_row);
@@ -87,6 +105,8 @@ problem *problem_new(const problem_spec *spec) {
         p->sink_logits = floats((size_t)heads, &r, 2);
         p->args.sink_logits = (const float *)p->sink_logits.data;
     }
+    if (spec->bias_pairs)
+        add_bias(p, heads, &r);
     if (spec->n_sink) {
         const tq_format_spec *half = f16_rows(d);
         p->sink_k_rows = cache_new(&p->sink_k, spec->batch, spec->n_kv_heads, spec->n_sink, half->row_bytes, 0);
@@ -107,8 +127,8 @@ problem *problem_new(const problem_spec *spec) {
 }
 
 void problem_free(problem *p) {
-    buffer *all[] = {&p->k_rows, &p->v_rows, &p->sink_k_rows, &p->sink_v_rows, &p->q,
-                     &p->n_kv,   &p->alibi,  &p->sink_logits, &p->out,         &p->lse};
+    buffer *all[] = {&p->k_rows, &p->v_rows,      &p->sink_k_rows,  &p->sink_v_rows, &p->q,  &p->n_kv,
+                     &p->alibi,  &p->sink_logits, &p->bias_numbers, &p->out,         &p->lse};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         buffer_free(all[i]);
     free(p->expected);

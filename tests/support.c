@@ -191,6 +191,7 @@ tq_plan *plan_pinned(const tq_variant *variant, tq_side side, int n_kv_heads, in
     desc.max_batch = batch;
     desc.max_n_kv = max_n_kv > 0 ? max_n_kv : 1;
     desc.n_splits = n_splits;
+    desc.max_bias_pairs = tq_attends(desc.op) ? tq_most_bias_pairs(variant) : 0;
     desc.effort = TQ_EFFORT_PINNED;
     desc.pin = variant->name;
     tq_plan *plan = NULL;

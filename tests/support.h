@@ -152,6 +152,7 @@ typedef struct problem_spec {
     int interleaved;
     float softcap;
     int window, alibi, sink_logits, n_sink; /* alibi and sink_logits: use them or not */
+    int bias_pairs;                         /* of a score bias; 0: none */
     int first_row;                          /* of the bank */
     int growing;                            /* stored scales of V double every 128 slots: running maxima must follow */
     int outlier;                            /* slot of a row that stands out; 0: none */
@@ -163,7 +164,8 @@ typedef struct problem {
     tq_ref_shape shape;
     tq_cache k, v, sink_k, sink_v;
     tq_decode_args args;
-    buffer k_rows, v_rows, sink_k_rows, sink_v_rows, q, n_kv, alibi, sink_logits, out, lse;
+    buffer k_rows, v_rows, sink_k_rows, sink_v_rows, q, n_kv, alibi, sink_logits, bias_numbers, out, lse;
+    tq_score_bias bias; /* its arrays lie in bias_numbers */
     size_t n_out, n_heads;
     double *expected, *bound, *lse_expected, *lse_bound;
 } problem;

@@ -39,6 +39,7 @@ static problem_spec case_spec(const tq_variant *variant, int contract, int n_kv)
         spec.window = 140;
         spec.alibi = spec.sink_logits = 1;
         spec.n_sink = 13;
+        spec.bias_pairs = 1 + contract % TQ_MAX_BIAS_PAIRS;
     }
     return spec;
 }

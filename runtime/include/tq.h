@@ -208,6 +208,7 @@ typedef struct tq_plan_desc {
     int max_n_kv;       /* decode: keys per sequence, at most */
     int n_threads;      /* CPU: threads that will launch; guides the number of splits */
     int n_splits;       /* decode: key ranges per (sequence, KV head); 0 chooses; 64 at most, 1024 on GPUs */
+    int max_bias_pairs; /* decode, prefill: pairs of a score bias, at most; 0 to 64, 0: launches have none */
     tq_effort effort;
     const char *pin;         /* TQ_EFFORT_PINNED: a variant name */
     const char *tuning_file; /* NULL: $TQ_TUNING if that file exists, else none */
@@ -215,8 +216,8 @@ typedef struct tq_plan_desc {
 
 #define TQ_PLAN_DESC_INIT                                                                                              \
     {                                                                                                                  \
-        sizeof(tq_plan_desc), TQ_OP_DECODE, TQ_SIDE_K, 0, 1, 1, NULL, NULL, NULL, 1, 1, 1, 0, TQ_EFFORT_DEFAULT, NULL, \
-            NULL                                                                                                       \
+        sizeof(tq_plan_desc), TQ_OP_DECODE, TQ_SIDE_K, 0, 1, 1, NULL, NULL, NULL, 1, 1, 1, 0, 0, TQ_EFFORT_DEFAULT,    \
+            NULL, NULL                                                                                                 \
     }
 
 typedef struct tq_plan tq_plan;
@@ -318,8 +319,31 @@ typedef struct tq_repack_args {
 
 TQ_API tq_status tq_repack(const tq_plan *plan, const tq_repack_args *args, const tq_launch *launch);
 
+/* A bias of logits that depends on nothing but the query head and the position of the key: what RoPE-centring takes out
+ * of K before it is stored, and has to give back. With the angle a = turns[p] * j at position j
+ *   b_h(j) = sum_p alpha_hp cos(a) + beta_hp sin(a)
+ * in two steps: (alpha, beta) are turned by the angle of position j - j % TQ_BIAS_RUN, and multiply the cosine and sine of
+ * turns[p] * (j % TQ_BIAS_RUN) as the table has them. The rounding of the table is part of the definition, so that an
+ * encoder that subtracts by the same table takes out exactly what all devices give back. */
+enum { TQ_BIAS_RUN = 32 };
+
+typedef struct tq_score_bias {
+    int n_pairs;           /* 1 .. the plan's max_bias_pairs */
+    const uint32_t *turns; /* [n_pairs] angle from one position to the next; 2^32 is a full turn */
+    const uint16_t *table; /* [n_pairs][2][TQ_BIAS_RUN] as tq_score_bias_table fills it */
+    const float
+        *coefficients; /* alpha, beta of (s, h, p): coefficients + s*seq_stride + h*head_stride + 2*p, in units of
+                                * q.k; of query i of a prefill + i*token_stride */
+    size_t seq_stride, token_stride, head_stride; /* in floats */
+} tq_score_bias;
+
+/* Cosines, then sines, of turns[p] * i for i < TQ_BIAS_RUN, as IEEE halves rounded to nearest; all in host memory. A model
+ * needs it once: it depends on nothing but the frequencies of its RoPE. */
+TQ_API tq_status tq_score_bias_table(const uint32_t *turns, int n_pairs, uint16_t *table);
+
 /* out[h] = sum_j softmax_j(logit_j) v_j over the keys that are visible, with
- *   logit_j = cap(scale * q_h . k_j) + alibi[h] * (j - (n_kv-1)),  cap(z) = softcap * tanh(z / softcap) if softcap > 0,
+ *   logit_j = cap(scale * (q_h . k_j + b_h(j))) + alibi[h] * (j - (n_kv-1)),
+ *   cap(z) = softcap * tanh(z / softcap) if softcap > 0, else z,
  * a key j visible if n_kv - window <= j < n_kv (window 0: all), and one extra logit sink_logits[h] without a value.
  * A row without visible keys gives zeros (lse = -inf without a sink logit). NaN or Inf in q: TQ_ERR_NOT_FINITE.
  * Work is fused: online softmax (Milakov 2018), q rotated once, the output rotated back once, every decoded K and V
@@ -329,14 +353,15 @@ typedef struct tq_decode_args {
     const float *q; /* (s, h): q + s*q_seq_stride + h*q_head_stride, head_dim floats; h < n_kv_heads*gqa */
     size_t q_seq_stride, q_head_stride;
     const tq_cache *k, *v;
-    const int32_t *n_kv;      /* [batch], 0 .. min(plan's max_n_kv, n_slots) */
-    float scale;              /* > 0; usually 1/sqrt(head_dim) */
-    float softcap;            /* 0: none */
-    int window;               /* 0: none */
-    const float *alibi;       /* [n_kv_heads*gqa] slopes; NULL: none */
-    const float *sink_logits; /* [n_kv_heads*gqa], finite or -INFINITY (none for that head); NULL: none */
-    int n_sink;               /* slots 0 .. n_sink-1 are read from sink_k, sink_v (f16 rows) instead, from which
-                               * the caller has subtracted the same mean if the cache has one; 0: none */
+    const int32_t *n_kv;       /* [batch], 0 .. min(plan's max_n_kv, n_slots) */
+    float scale;               /* > 0; usually 1/sqrt(head_dim) */
+    float softcap;             /* 0: none */
+    int window;                /* 0: none */
+    const tq_score_bias *bias; /* NULL: none */
+    const float *alibi;        /* [n_kv_heads*gqa] slopes; NULL: none */
+    const float *sink_logits;  /* [n_kv_heads*gqa], finite or -INFINITY (none for that head); NULL: none */
+    int n_sink;                /* slots 0 .. n_sink-1 are read from sink_k, sink_v (f16 rows) instead, from which
+                               * the caller has subtracted the same mean, or RoPE-rotated mean, as the cache has; 0: none */
     const tq_cache *sink_k, *sink_v;
     float *out; /* (s, h): out + s*out_seq_stride + h*out_head_stride */
     size_t out_seq_stride, out_head_stride;
@@ -356,6 +381,7 @@ typedef struct tq_prefill_args {
     const int32_t *n_kv, *n_query; /* [batch]; n_kv includes the new tokens */
     float scale, softcap;
     int window, causal;
+    const tq_score_bias *bias;        /* NULL: none */
     const float *alibi, *sink_logits; /* [n_kv_heads*gqa]; NULL: none */
     float *out;                       /* as q */
     size_t out_seq_stride, out_token_stride, out_head_stride;

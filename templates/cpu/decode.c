@@ -1,56 +1,13 @@
-/* ${banner} */
-/* Decode attention over one key range of one KV head, for the gqa query heads that share it: online softmax in base 2
- * (Milakov and Gimelshein 2018) in steps of up to TQ_MAX_TILE keys. The K and V stages hold everything that depends on
- * the formats. */
-#include <math.h>
+/* ---- decode ------------------------------------------------------------------------------------------------------ */
 
-#include "tq_kernel.h"
-#include "vocabulary.h"
+/* Attention over one key range of one KV head, for the gqa query heads that share it: online softmax in base 2 (Milakov
+ * and Gimelshein 2018) in steps of up to TQ_MAX_TILE keys. The K and V stages hold everything that depends on the
+ * formats. */
 
 enum { STRIDE = TQ_MAX_TILE, QUADS = TQ_MAX_TILE / 4 };
 
 /* Largest integer weight. */
 #define WEIGHT_TOP 32639.0f /* 127 * 256 + 127 */
-
-#ifndef TQV_EXP2
-/* x[i] = 2^x[i] for x <= 127, relative error 2e-7; 2^-126 below -126. Near-minimax polynomial on [-1/2, 1/2]; step by
- * step for all n <= 4 vectors, since the chain of one is long. */
-TQV_INLINE void tqv_exp2(tqv_f32 *x, const int n) {
-    static const float TERMS[] = {0x1.3cbf6cp-7f, 0x1.c6af6cp-5f, 0x1.ebfa4ap-3f, 0x1.62e43p-1f, 1.0f};
-    tqv_f32 whole[4], y[4];
-    TQV_UNROLL for (int i = 0; i < n; i++)
-        x[i] = tqv_max(x[i], tqv_set1(-126.0f));
-    TQV_UNROLL for (int i = 0; i < n; i++)
-        whole[i] = tqv_round(x[i]);
-    TQV_UNROLL for (int i = 0; i < n; i++) {
-        x[i] = tqv_sub(x[i], whole[i]);
-        y[i] = tqv_set1(0x1.5f0896p-10f);
-    }
-    TQV_UNROLL for (int k = 0; k < 5; k++)
-        TQV_UNROLL for (int i = 0; i < n; i++)
-            y[i] = tqv_fma(y[i], x[i], tqv_set1(TERMS[k]));
-    TQV_UNROLL for (int i = 0; i < n; i++)
-        x[i] = tqv_times_2_to(y[i], whole[i]);
-}
-#endif
-
-/* softcap * tanh(s), through exp2: tanh(s) = 1 - 2 / (e^(2s) + 1) */
-static void cap_scores(float *scores, int n, float softcap) {
-    const tqv_f32 one = tqv_set1(1.0f), two = tqv_set1(2.0f), top = tqv_set1(126.0f), log2e2 = tqv_set1(2.885390082f);
-    for (int i = 0; i < n; i += TQV_LANES) {
-        tqv_f32 e = tqv_min(tqv_mul(tqv_load(scores + i), log2e2), top);
-        tqv_exp2(&e, 1);
-        const tqv_f32 t = tqv_sub(one, tqv_div(two, tqv_add(e, one)));
-        tqv_store(scores + i, tqv_mul(tqv_set1(softcap), t));
-    }
-}
-
-/* The score bias of a tile: the hook for whatever depends on the key's position alone. */
-static void bias_scores(const tq_decode_job *job, int h, int first, int n, float *scores) {
-    if (job->alibi)
-        for (int i = 0; i < n; i++)
-            scores[i] += job->alibi[h] * (float)(first + i - job->query_position);
-}
 
 /* What the heads of a tile reduce to. Reductions across lanes are done for all heads together: one by one each would wait
  * for the one before. Heads behind the last are zero. */
@@ -229,6 +186,8 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
         keys_at(&job->k, impl->keys_per_unit, first - before, n, job->end - 1, &k_keys);
         keys_at(&job->v, impl->keys_per_unit, first - before, n, job->end - 1, &v_keys);
         k->scores(partial->prepared, &k_keys, scores);
+        if (job->n_bias_pairs)
+            add_bias(job, gqa, first - before, n, scores);
         if (v->n_scales) {
             n_scales = v->scales(&v_keys, scales);
             for (int b = 0; b < n_scales; b++) {
@@ -243,7 +202,7 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
             float *s = scores + h * STRIDE;
             if (job->softcap > 0.0f)
                 cap_scores(s, padded, job->softcap);
-            bias_scores(job, h, first - before, n, s);
+            add_alibi(job, h, first - before, n, s);
             for (int i = 0; i < before; i++)
                 s[i] = -INFINITY;
             for (int i = n; i < padded; i++)
