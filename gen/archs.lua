@@ -6,7 +6,7 @@
 --   needs       features that the runtime checks before it runs such a kernel
 --   vocabulary  file under templates/target/ that spells the operations
 --   cflags      how the C files of this arch are compiled
---   gnu_cflags  the same for gcc only
+--   gnu_cflags  the same for gcc only; clang_cflags: for clang 16 and later only, one string
 --   rank        position below, added here: where several archs run on a device, the lower rank is expected faster
 --
 -- CPU archs:
@@ -40,6 +40,7 @@ archs.list = {
         summary = "x86-64 with AVX-512 F, BW, DQ, VL and VNNI (Ice Lake, Zen 4 and later)",
         cflags = { "-O3", "-march=x86-64-v4", "-mavx512vnni", "-mprefer-vector-width=512" },
         gnu_cflags = { "-fno-tree-ter" }, -- see x86-64-v3
+        clang_cflags = "-Xclang -target-feature -Xclang +fast-dpwssd", -- else it splits vpdpwssd in two
         needs = { "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "avx512f", "avx512cd", "avx512bw", "avx512dq",
             "avx512vl", "avx512vnni" },
         machine = X86,
