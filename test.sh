@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")"
 
 sh scripts/setup.sh gcc libc6-dev clang clang-format cmake ninja-build lua5.4 lua-argparse lua-dkjson lua-filesystem \
-    lua-check lua-busted libcmocka-dev libcjson-dev gnuplot-nox python3
+    lua-check lua-busted libcmocka-dev libcjson-dev gnuplot-nox python3 valgrind
 sh scripts/gpu_tools.sh
 
 jobs=$(nproc)
