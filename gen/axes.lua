@@ -10,11 +10,10 @@ local archs = require "archs"
 local families = require "gpu.families"
 local formats = require "formats"
 local tiles = require "tiles"
-local transform = require "transform"
 
 local axes = {}
 
-local MAX_HEAD_DIM, MAX_GQA = 512, 16 -- TQ_MAX_HEAD_DIM and TQ_MAX_GQA of tq_kernel.h
+local MAX_HEAD_DIM, MAX_GQA = 576, 16 -- TQ_MAX_HEAD_DIM and TQ_MAX_GQA of tq_kernel.h
 
 local function field(list, key)
     local values = {}
@@ -140,6 +139,7 @@ local RATIOS, GPU_RATIOS, PREFILL_RATIOS = { 1, 3, 4, 8 }, { 1, 4, 8 }, { 4, 8 }
 --   best      of its values that are legal with all the others, how many are taken if nobody asks
 --   applies   which variants have the axis
 --   implementation  the tuner may choose it; all else is contract
+--   of_v      what a value means for kernels of V alone
 --   letter    before its value in a name, see gen/names.lua
 --   of        an option narrows what was enumerated: a variant stays if all values that `of` finds in it were asked for
 axes.list = {
@@ -147,12 +147,12 @@ axes.list = {
       doc = "architectures" },
     { name = "op", option = "--op", values = OPS, doc = "operations",
       default = function(v) return is_gpu(v) and GPU_OPS or CPU_OPS end },
-    { name = "head_dim", option = "--head-dim", values = HEAD_DIMS, range = { 1, MAX_HEAD_DIM },
-      doc = "values per head vector", default = function(v) return is_gpu(v) and GPU_HEAD_DIMS or HEAD_DIMS end },
-    { name = "gqa", option = "--gqa", values = RATIOS, range = { 1, MAX_GQA }, applies = attends,
-      doc = "query heads per KV head (decode)", default = function(v) return v.op == "prefill" and PREFILL_RATIOS or is_gpu(v) and GPU_RATIOS or RATIOS end },
     { name = "side", values = { "k", "v" }, applies = function(v) return not attends(v) end,
       doc = "exactly one of a K and a V format" },
+    { name = "head_dim", option = "--head-dim", values = HEAD_DIMS, range = { 1, MAX_HEAD_DIM },
+      doc = "values per head vector", of_v = formats.v_head_dim, default = function(v) return is_gpu(v) and GPU_HEAD_DIMS or HEAD_DIMS end },
+    { name = "gqa", option = "--gqa", values = RATIOS, range = { 1, MAX_GQA }, applies = attends,
+      doc = "query heads per KV head (decode)", default = function(v) return v.op == "prefill" and PREFILL_RATIOS or is_gpu(v) and GPU_RATIOS or RATIOS end },
     { name = "k", option = "--k", values = field(formats.list, "name"),
       applies = function(v) return v.side ~= "v" end, doc = "K formats" },
     { name = "v", option = "--v", values = field(formats.list, "name"),
@@ -187,7 +187,7 @@ axes.properties = {
       of = function(v)
           local blocks = {}
           if v.k then blocks[1] = row_layout(v.k, v.head_dim).block end
-          if v.v then blocks[#blocks + 1] = row_layout(v.v, v.head_dim).block end
+          if v.v then blocks[#blocks + 1] = row_layout(v.v, formats.v_head_dim(v.head_dim)).block end
           return blocks
       end },
 }
@@ -208,20 +208,25 @@ axes.constraints = {
       ok = function(v) return v.head_dim >= 32 and v.head_dim <= MAX_HEAD_DIM end },
     { reason = "kernels decode 16 values at a time, so head_dim is a multiple of 16", axes = { "head_dim" },
       ok = function(v) return v.head_dim % 16 == 0 end },
-    { reason = "head_dim is cut into chunks of 2^k * m values, m in 1, 3, 5, 7, which have exact rotations",
-      axes = { "head_dim" },
-      ok = function(v) return transform.chunks(v.head_dim) end },
+    { reason = "kernels of one side take its own head_dim", axes = { "side", "head_dim" },
+      when = function(v) return v.side == "v" end,
+      ok = function(v)
+          local own = formats.v_head_dim(v.head_dim)
+          return own == v.head_dim, ("V rows of a cache of head_dim %d have %d values, and are taken as such"):format(v.head_dim, own)
+      end },
     { reason = ("one KV head is shared by 1 to %d query heads"):format(MAX_GQA), axes = { "gqa" },
       ok = function(v) return v.gqa >= 1 and v.gqa <= MAX_GQA end },
     { reason = "the K format has rows of this head_dim", axes = { "k", "head_dim" },
       ok = function(v) return row_layout(v.k, v.head_dim) end },
     { reason = "the V format has rows of this head_dim", axes = { "v", "head_dim" },
-      ok = function(v) return row_layout(v.v, v.head_dim) end },
+      ok = function(v) return row_layout(v.v, formats.v_head_dim(v.head_dim)) end },
     { reason = "the arch has kernels of the operation", axes = { "arch", "op" },
       ok = function(v)
           if contains(is_gpu(v) and GPU_OPS or CPU_OPS, v.op) then return true end
           return nil, ("no %s kernel is for %ss"):format(v.op, archs.get(v.arch).kind:upper())
       end },
+    { reason = "GPU kernels have one head_dim for K and V", axes = { "arch", "head_dim" }, when = is_gpu,
+      ok = function(v) return formats.v_head_dim(v.head_dim) == v.head_dim end },
     { reason = "the arch reads the layout", axes = { "arch", "layout" },
       ok = function(v)
           if not is_gpu(v) then return v.layout == "rows", "CPU kernels read rows" end
@@ -291,6 +296,7 @@ local function archs_of(wanted)
     return values
 end
 
+local MLA_FORMATS = { "turbo3", "gain4", "f16" }
 local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512 }
 
 -- axes: values instead of the default ones. equal_pairs: decode takes V in the format of K. cover: not the product, but
@@ -307,6 +313,9 @@ axes.sets = {
       axes = { arch = archs_of "simt", head_dim = EVERY_HEAD_DIM, gqa = { 1, 2, 3, 4, 7, 8, 16 } } },
     { name = "simt-sample", doc = "the same under sanitizers: all values", cover = 1,
       axes = { arch = archs_of "simt", head_dim = { 80, 128, 256 }, gqa = { 1, 4, 7 } } },
+    { name = "mla", doc = "multi-head latent attention on CPUs: head_dim 576, V of 512, GQA ratio 16, a few formats",
+      axes = { arch = archs_of "cpu", head_dim = { 576 }, gqa = { MAX_GQA }, k = MLA_FORMATS, v = MLA_FORMATS },
+      equal_pairs = true },
     { name = "first-run", doc = "what tests/gpu/first_run.sh measures; with --arch", equal_pairs = true, every = true,
       axes = { arch = archs_of "simt", head_dim = { 128 }, gqa = { 4, 8 },
                k = { "turbo2", "turbo3", "turbo4", "gain3", "gain4", "f16" },

@@ -39,6 +39,8 @@ formats.list = {
     { name = "f16", bits = 16, rotated = false, modes = {} },
 }
 
+local MOST_SUBS = 16
+
 local by_name = {}
 for _, format in ipairs(formats.list) do
     by_name[format.name] = format
@@ -78,6 +80,12 @@ function formats.unit(bits, n)
     return unit
 end
 
+--- The head_dim of the V rows of a cache, given that of its K rows. They differ in multi-head latent attention (DeepSeek),
+-- where K is a latent vector of 512 values and 64 that carry the position, and V the latent vector alone.
+function formats.v_head_dim(head_dim)
+    return head_dim == 576 and 512 or head_dim
+end
+
 local function chunks_of(format, head_dim)
     if format.rotated then
         return transform.chunks(head_dim)
@@ -104,12 +112,6 @@ function formats.layout(name, head_dim)
         return nil, "head_dim must be a multiple of 16"
     end
     local size = chunks[1].size
-    for _, chunk in ipairs(chunks) do
-        if chunk.size ~= size then
-            return nil, string.format("head_dim %d needs rotation chunks of %d and %d values; kernels take chunks of one size",
-                head_dim, size, chunk.size)
-        end
-    end
     local layout = { format = format, head_dim = head_dim, chunks = chunks, chunk = size }
     if format.bits == 16 then
         layout.row_bytes, layout.n_scales, layout.block = 2 * head_dim, 0, 1
@@ -122,6 +124,14 @@ function formats.layout(name, head_dim)
         layout.n_blocks = head_dim // layout.block
         layout.n_scales = layout.n_blocks
         layout.row_bytes = layout.n_blocks * layout.block_bytes
+        if layout.subs > MOST_SUBS then
+            return nil, string.format("a scale of %s has %d gain codes at most; at head_dim %d it would need %d",
+                name, MOST_SUBS, head_dim, layout.subs)
+        end
+        if layout.tail and layout.n_blocks > 1 then
+            return nil, string.format("head_dim %d is %d rotation chunks of %d values; units of 16 values come last in a row only",
+                head_dim, layout.n_blocks, size)
+        end
         layout.table = formats.table(format, size)
     end
     layout.bytes_per_value = layout.row_bytes / head_dim

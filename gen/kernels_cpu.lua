@@ -1,6 +1,7 @@
 -- The files of a CPU arch: the kernels of each (format, head_dim), the decode driver, vocabulary and registry.
 
 local format_env = require "format_env"
+local formats = require "formats"
 local names = require "names"
 local registry = require "registry"
 local text = require "text"
@@ -78,7 +79,7 @@ local function collect(variants, arch)
             variant = variant,
             name = names.print(variant),
             k = variant.k and use(variant.k, variant.head_dim, variant.gqa),
-            v = variant.v and use(variant.v, variant.head_dim, variant.gqa),
+            v = variant.v and use(variant.v, formats.v_head_dim(variant.head_dim), variant.gqa),
         }
     end
     return parts, own

@@ -3,6 +3,7 @@
 
 local families = require "gpu.families"
 local format_env = require "format_env"
+local formats = require "formats"
 local names = require "names"
 local registry = require "registry"
 local template = require "template"
@@ -107,7 +108,7 @@ local function collect(arch, variants)
     end
     for _, variant in ipairs(variants) do
         local k = variant.k and part_of(variant.k, variant.head_dim)
-        local v = variant.v and part_of(variant.v, variant.head_dim)
+        local v = variant.v and part_of(variant.v, formats.v_head_dim(variant.head_dim))
         local unit
         if k and v then
             unit = unit_of(("%s_d%d_k%s_v%s"):format(variant.op, variant.head_dim, variant.k, variant.v), variant,

@@ -66,8 +66,8 @@ local function refusal(constraint, reason, v)
     for _, name in ipairs(constraint.axes) do of[name] = v[name] end
     for i, name in ipairs(constraint.axes) do
         local axis = by_name(axes.list, name)
-        found[i] = ("%s %s"):format(axis.option, v[name])
-        local values = nearest(axis, of)
+        found[i] = ("%s %s"):format(axis.option or axis.name, v[name])
+        local values = axis.option and nearest(axis, of) or {}
         if #values > 0 then near[#near + 1] = axis.option .. " " .. suggest.either(values) end
     end
     return ("%s is illegal: %s; nearest legal: %s"):format(table.concat(found, " with "), reason,
@@ -172,6 +172,17 @@ end
 
 -- ---- enumeration ---------------------------------------------------------------------------------------------------
 
+-- What values mean for kernels of V alone, without repetitions.
+local function values_of_v(axis, values)
+    local own, has = {}, {}
+    for _, value in ipairs(values) do
+        local meant = axis.of_v(value)
+        if not has[meant] then own[#own + 1] = meant end
+        has[meant] = true
+    end
+    return own
+end
+
 -- Calls visit with every combination of the values that values_of(axis, v) gives, where v has the axes before; the table
 -- that visit gets is reused. Where an axis has no values, only what is illegal already is visited.
 local function walk(values_of, visit)
@@ -181,6 +192,7 @@ local function walk(values_of, visit)
         if not axis then return visit(v) end
         if axis.applies and not axis.applies(v) then return descend(i + 1) end
         local values = values_of(axis, v)
+        if axis.of_v and v.side == "v" then values = values_of_v(axis, values) end
         if #values == 0 and broken(v) then visit(v) end
         for _, value in ipairs(values) do
             v[axis.name] = value

@@ -18,21 +18,28 @@ local function factors(size)
     return pow2, size // pow2
 end
 
---- The chunks of a head_dim: a list of { first_value, size, pow2, odd }, or nil and the reason why there is none.
--- A multiple of 128 is cut into chunks of 128. Any other 2^k * m with m in 1, 3, 5, 7 is one chunk. What remains
--- (odd factor 9 and more, as in 576) is cut into chunks of 128 and one last smaller chunk: a multiple of 16 below 128
--- always has an odd factor of 1, 3, 5 or 7.
+-- Does head_dim, cut into n chunks of whole runs of 16 values, have an exact rotation of each?
+local function has_rotation(head_dim, n)
+    local _, odd = factors(head_dim // n)
+    return head_dim % (16 * n) == 0 and ODD_FACTORS[odd]
+end
+
+--- The chunks of a head_dim, all of one size: a list of { first_value, size, pow2, odd }, or nil and the reason why there
+-- is none. A multiple of 128 is cut into chunks of 128; any other head_dim into the fewest chunks of 2^k * m values, m in
+-- 1, 3, 5, 7: mostly one, but 3 of 192 at 576.
 function transform.chunks(head_dim)
     if math.type(head_dim) ~= "integer" or head_dim < 16 or head_dim > LARGEST_HEAD_DIM or head_dim % 16 ~= 0 then
         return nil, string.format("head_dim %s is not a multiple of 16 from 16 to %d", head_dim, LARGEST_HEAD_DIM)
     end
-    local _, odd = factors(head_dim)
-    local longest = head_dim % LONGEST_CHUNK ~= 0 and ODD_FACTORS[odd] and head_dim or LONGEST_CHUNK
+    local n = 1
+    while head_dim % LONGEST_CHUNK ~= 0 and not has_rotation(head_dim, n) do
+        n = n + 1
+    end
+    local size = head_dim % LONGEST_CHUNK == 0 and LONGEST_CHUNK or head_dim // n
+    local pow2, odd = factors(size)
     local chunks = {}
-    for first_value = 0, head_dim - 1, longest do
-        local size = math.min(longest, head_dim - first_value)
-        local pow2, m = factors(size)
-        chunks[#chunks + 1] = { first_value = first_value, size = size, pow2 = pow2, odd = m }
+    for first_value = 0, head_dim - 1, size do
+        chunks[#chunks + 1] = { first_value = first_value, size = size, pow2 = pow2, odd = odd }
     end
     return chunks
 end

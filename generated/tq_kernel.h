@@ -12,11 +12,11 @@
 
 /* Bounds of what a kernel may assume; the generator refuses shapes beyond them. */
 enum {
-    TQ_MAX_HEAD_DIM = 512,
+    TQ_MAX_HEAD_DIM = 576,
     TQ_MAX_GQA = 16,
     TQ_MAX_TILE = 128,      /* keys per softmax step, and of a tile */
     TQ_GROUP = 16,          /* keys whose rows lie at one stride */
-    TQ_MAX_SCALES = 16,     /* stored scales per row */
+    TQ_MAX_SCALES = 18,     /* stored scales per row */
     TQ_MAX_BIAS_PAIRS = 64, /* of a score bias */
     TQ_BIAS_STEP = 32,      /* positions whose angles have one start */
 };

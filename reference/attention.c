@@ -57,7 +57,8 @@ typedef struct ref_rows {
 
 typedef struct ref_head {
     const tq_ref_shape *shape;
-    int head_dim, begin, n_kv; /* visible keys begin .. n_kv-1 */
+    int d, v_values; /* of a row of K, of V */
+    int begin, n_kv; /* visible keys begin .. n_kv-1 */
     ref_rows k, v;
     double *p, *logit_error; /* [n] */
 } ref_head;
@@ -193,9 +194,9 @@ typedef struct ref_query {
 
 static void prepare(const ref_head *head, const float *q, ref_query *query) {
     const tq_format_spec *format = head->shape->k;
-    for (int i = 0; i < head->head_dim; i++)
+    for (int i = 0; i < head->d; i++)
         query->x[i] = (double)q[i];
-    query->norm = norm(query->x, head->head_dim);
+    query->norm = norm(query->x, head->d);
     query->step = 0;
     if (format->bits == 16)
         return;
@@ -205,7 +206,7 @@ static void prepare(const ref_head *head, const float *q, ref_query *query) {
 
 /* Of q . k_j. */
 static double product_error(const ref_head *head, const ref_query *query, int j) {
-    const int d = head->head_dim, is_f16 = head->k.scale[j] == 0;
+    const int d = head->d, is_f16 = head->k.scale[j] == 0;
     const double *k = head->k.x + (size_t)j * (size_t)d, *stored = head->k.stored + (size_t)j * (size_t)d;
     double rounding = (is_f16 ? 0 : query->step / sqrt(12)) + 4 * UNIT_ROUNDOFF * query->norm;
     double error = LAMBDA * norm(k, d) * rounding;
@@ -217,7 +218,7 @@ static double product_error(const ref_head *head, const ref_query *query, int j)
 
 /* Fills p with logits, then with softmax weights; returns the log of the denominator. */
 static double softmax(ref_head *head, const tq_decode_args *args, int s, const float *q, int query_head) {
-    int d = head->head_dim, n_pairs = args->bias ? args->bias->n_pairs : 0;
+    int d = head->d, n_pairs = args->bias ? args->bias->n_pairs : 0;
     double sink = sink_logit(args, query_head), largest = sink;
     ref_query query;
     prepare(head, q, &query);
@@ -277,7 +278,7 @@ typedef struct ref_sums {
 
 static void add_key(const ref_head *head, int j, double step, const double *out, ref_sums *sums) {
     const tq_format_spec *format = head->shape->v;
-    const int d = head->head_dim, halves = head->shape->arithmetic == TQ_REF_HALVES;
+    const int d = head->v_values, halves = head->shape->arithmetic == TQ_REF_HALVES;
     const double *v = head->v.x + (size_t)j * (size_t)d, *unit = head->v.unit + (size_t)j * (size_t)d;
     double p = head->p[j], grown = p * expm1(head->logit_error[j]);
     double spread = format->rotated ? 1 / sqrt(format->chunks[0].size) : 0;
@@ -297,7 +298,7 @@ static void add_key(const ref_head *head, int j, double step, const double *out,
 }
 
 static void weigh(const ref_head *head, double p_sink, double sink_error, double *out, double *bound) {
-    int d = head->head_dim, n = head->n_kv - head->begin;
+    int d = head->v_values, n = head->n_kv - head->begin;
     double step = weight_step(head), max_error = sink_error;
     ref_sums sums[TQ_MAX_HEAD_DIM] = {{0}};
     memset(out, 0, (size_t)d * sizeof(double));
@@ -340,18 +341,19 @@ static void attend(ref_head *head, const tq_decode_args *args, int s, int query_
 
 int tq_ref_attention(const tq_ref_shape *shape, const tq_decode_args *args, double *out, double *bound, double *lse,
                      double *lse_bound) {
-    int n_max = 1, d = shape->k->head_dim, n_heads = shape->n_kv_heads * shape->gqa;
+    int n_max = 1, d = shape->k->head_dim, v_values = shape->v->head_dim, n_heads = shape->n_kv_heads * shape->gqa;
     for (int s = 0; s < args->batch; s++)
         n_max = args->n_kv[s] > n_max ? args->n_kv[s] : n_max;
-    size_t values = (size_t)n_max * (size_t)d;
-    double *memory = malloc((6 * values + 4 * (size_t)n_max) * sizeof(double));
+    size_t of_k = (size_t)n_max * (size_t)d, of_v = (size_t)n_max * (size_t)v_values;
+    double *memory = malloc((3 * of_k + 3 * of_v + 4 * (size_t)n_max) * sizeof(double));
     if (!memory)
         return -1;
-    double *scales = memory + 6 * values;
+    double *v = memory + 3 * of_k, *scales = v + 3 * of_v;
     ref_head head = {.shape = shape,
-                     .head_dim = d,
-                     .k = {memory, memory + values, memory + 2 * values, scales},
-                     .v = {memory + 3 * values, memory + 4 * values, memory + 5 * values, scales + n_max},
+                     .d = d,
+                     .v_values = v_values,
+                     .k = {memory, memory + of_k, memory + 2 * of_k, scales},
+                     .v = {v, v + of_v, v + 2 * of_v, scales + n_max},
                      .p = scales + 2 * n_max,
                      .logit_error = scales + 3 * n_max};
     for (int s = 0; s < args->batch; s++) {
@@ -365,7 +367,7 @@ int tq_ref_attention(const tq_ref_shape *shape, const tq_decode_args *args, doub
                 decode_rows(shape->v, TQ_SIDE_V, args->v, args->sink_v, args->n_sink, s, kv_head, n, &head.v);
             }
             size_t at = (size_t)s * (size_t)n_heads + (size_t)h;
-            attend(&head, args, s, h, out + at * (size_t)d, bound + at * (size_t)d, lse ? &lse[at] : NULL,
+            attend(&head, args, s, h, out + at * (size_t)v_values, bound + at * (size_t)v_values, lse ? &lse[at] : NULL,
                    lse ? &lse_bound[at] : NULL);
         }
     }

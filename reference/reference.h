@@ -49,7 +49,7 @@ typedef struct tq_ref_shape {
 } tq_ref_shape;
 
 /* Decode attention on the packed cache, and the largest error that a correct kernel may show.
- * out, bound: [batch][n_kv_heads*gqa][head_dim]; lse, lse_bound: [batch][n_kv_heads*gqa], or both NULL.
+ * out, bound: [batch][n_kv_heads*gqa][head_dim of V]; lse, lse_bound: [batch][n_kv_heads*gqa], or both NULL.
  * args->out and args->lse are not used. Returns 0, or -1 if memory is lacking. */
 int tq_ref_attention(const tq_ref_shape *shape, const tq_decode_args *args, double *out, double *bound, double *lse,
                      double *lse_bound);

@@ -385,11 +385,12 @@ static tq_status check_logits(const char *call, const tq_plan *plan, float scale
 static tq_status check_sinks(const char *call, const tq_plan *plan, const tq_decode_args *args) {
     const tq_cache *const sinks[] = {args->sink_k, args->sink_v};
     static const char *const names[] = {"args.sink_k", "args.sink_v"};
+    const int values[] = {plan->head_dim, tq_out_values(plan)};
     tq_status status = check_range(call, "args.n_sink", args->n_sink, 0, TQ_MAX_N_KV);
     if (status || args->n_sink == 0)
         return status;
     for (int i = 0; i < 2; i++) {
-        if ((status = check_cache(call, names[i], plan, sinks[i], row_of_bytes(2 * plan->head_dim), args->batch, 1)))
+        if ((status = check_cache(call, names[i], plan, sinks[i], row_of_bytes(2 * values[i]), args->batch, 1)))
             return status;
         if (args->n_sink > sinks[i]->n_slots)
             return tq_fail(TQ_ERR_ARGUMENT, "%s: args.n_sink is %d; legal is 0 to %d (%s.n_slots)", call, args->n_sink,
@@ -423,7 +424,7 @@ tq_status tq_check_decode(const tq_plan *plan, const tq_decode_args *args, const
                             {"out_seq_stride", args->out_seq_stride, batch}};
     const tq_variant *variant = plan->variant;
     if ((status = check_floats(call, "args.q", args->q, q_dims, 2, plan->head_dim)) ||
-        (status = check_floats(call, "args.out", args->out, out_dims, 2, plan->head_dim)) ||
+        (status = check_floats(call, "args.out", args->out, out_dims, 2, tq_out_values(plan))) ||
         (status = check_cache(call, "args.k", plan, args->k, unit_of(plan, variant->k), batch, 1)) ||
         (status = check_cache(call, "args.v", plan, args->v, unit_of(plan, variant->v), batch, 1)) ||
         (status = check_pointer(call, "args.n_kv", args->n_kv, sizeof(int32_t))) ||
@@ -465,7 +466,7 @@ tq_status tq_check_prefill(const tq_plan *plan, const tq_prefill_args *args, con
                             {"out_seq_stride", args->out_seq_stride, batch}};
     const tq_variant *variant = plan->variant;
     if ((status = check_floats(call, "args.q", args->q, q_dims, 3, plan->head_dim)) ||
-        (status = check_floats(call, "args.out", args->out, out_dims, 3, plan->head_dim)) ||
+        (status = check_floats(call, "args.out", args->out, out_dims, 3, tq_out_values(plan))) ||
         (status = check_cache(call, "args.k", plan, args->k, unit_of(plan, variant->k), batch, 1)) ||
         (status = check_cache(call, "args.v", plan, args->v, unit_of(plan, variant->v), batch, 1)) ||
         (status = check_pointer(call, "args.n_kv", args->n_kv, sizeof(int32_t))) ||

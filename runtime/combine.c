@@ -37,7 +37,7 @@ static float *acc_of(const tq_plan *plan, const tq_partial *partial, int g) {
 /* Merges n partials of query head g into the first, in order of the splits, back in natural values. */
 static void merge(const tq_plan *plan, void *workspace, int sequence, int kv_head, int n, int g, float sink_logit) {
     const tq_v_stage *v = plan->variant->impl->v;
-    size_t row_bytes = (size_t)plan->head_dim * sizeof(float);
+    size_t row_bytes = (size_t)tq_out_values(plan) * sizeof(float);
     tq_partial into = tq_workspace_partial(plan, workspace, sequence, kv_head, 0);
     float max = sink_logit, row[TQ_MAX_HEAD_DIM], *acc = acc_of(plan, &into, g);
     for (int i = 0; i < n; i++)
@@ -64,12 +64,12 @@ static void merge(const tq_plan *plan, void *workspace, int sequence, int kv_hea
 /* One more online softmax step: the first tokens, kept in f16 and not rotated. */
 static void add_first_tokens(const tq_plan *plan, const tq_decode_args *args, int sequence, int kv_head,
                              const tq_partial *into) {
-    int d = plan->head_dim, n_kv = args->n_kv[sequence];
+    int d = plan->head_dim, v_values = tq_out_values(plan), n_kv = args->n_kv[sequence];
     int end = args->n_sink < n_kv ? args->n_sink : n_kv;
     float k[TQ_MAX_HEAD_DIM], v[TQ_MAX_HEAD_DIM];
     for (int slot = tq_visible_from(args, n_kv); slot < end; slot++) {
         load_f16_row(tq_cache_row(args->sink_k, sequence, kv_head, slot), d, k);
-        load_f16_row(tq_cache_row(args->sink_v, sequence, kv_head, slot), d, v);
+        load_f16_row(tq_cache_row(args->sink_v, sequence, kv_head, slot), v_values, v);
         for (int g = 0; g < plan->gqa; g++) {
             size_t head = (size_t)kv_head * (size_t)plan->gqa + (size_t)g;
             const float *q = args->q + (size_t)sequence * args->q_seq_stride + head * args->q_head_stride;
@@ -85,7 +85,7 @@ static void add_first_tokens(const tq_plan *plan, const tq_decode_args *args, in
                 score += args->alibi[head] * tq_log2_e * (float)(slot - (n_kv - 1));
             float max = fmaxf(into->max[g], score);
             float keep = weight(into->max[g], max), w = weight(score, max);
-            for (int j = 0; j < d; j++)
+            for (int j = 0; j < v_values; j++)
                 acc[j] = acc[j] * keep + w * v[j];
             into->sum[g] = into->sum[g] * keep + w;
             into->max[g] = max;
@@ -94,7 +94,7 @@ static void add_first_tokens(const tq_plan *plan, const tq_decode_args *args, in
 }
 
 void tq_combine(const tq_plan *plan, const tq_decode_args *args, void *workspace, int sequence, int kv_head, int n) {
-    int d = plan->head_dim, gqa = plan->gqa;
+    int d = tq_out_values(plan), gqa = plan->gqa;
     tq_partial total = tq_workspace_partial(plan, workspace, sequence, kv_head, 0);
     for (int g = 0; g < gqa; g++) {
         float sink_logit = args->sink_logits ? args->sink_logits[kv_head * gqa + g] * tq_log2_e : -INFINITY;

@@ -146,7 +146,8 @@ struct tq_plan {
     const tq_format_spec *format; /* append, dequantise, repack: the one of side */
     tq_op op;
     tq_side side;
-    int head_dim, n_kv_heads, gqa, max_batch, max_n_kv, max_bias_pairs;
+    int head_dim; /* of K; ops on one side: of that */
+    int n_kv_heads, gqa, max_batch, max_n_kv, max_bias_pairs;
     int n_threads, splits_asked; /* as in the desc */
     int n_splits, min_split_keys;
     uint64_t fingerprint; /* of all that a workspace depends on */
@@ -158,6 +159,11 @@ struct tq_plan {
 
 /* Makes a plan run one of its candidates: prepares the device for it, chooses splits, lays out the workspace. */
 tq_status tq_plan_use(tq_plan *plan, const tq_variant *variant);
+/* Values of a V row and of an output; for ops on K and V together. */
+static inline int tq_out_values(const tq_plan *plan) {
+    return plan->variant->v->head_dim;
+}
+
 /* Ops on K and V together, with query heads. */
 static inline int tq_attends(tq_op op) {
     return op == TQ_OP_DECODE || op == TQ_OP_PREFILL;

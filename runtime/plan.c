@@ -39,7 +39,14 @@ static tq_status check_numbers(const tq_device *device, const tq_plan_desc *desc
         return status;
     if (tq_attends(desc->op))
         return check_range("gqa", desc->gqa, 1, TQ_MAX_GQA);
-    return check_range("side", (int)desc->side, TQ_SIDE_K, TQ_SIDE_V);
+    if ((status = check_range("side", (int)desc->side, TQ_SIDE_K, TQ_SIDE_V)))
+        return status;
+    int v_head_dim = tq_v_head_dim(desc->head_dim);
+    if (desc->side == TQ_SIDE_V && v_head_dim != desc->head_dim)
+        return tq_fail(TQ_ERR_ARGUMENT,
+                       "%s: desc.head_dim is %d; V rows beside such K rows have %d values, which is legal", call,
+                       desc->head_dim, v_head_dim);
+    return TQ_OK;
 }
 
 static int touches(const tq_plan_desc *desc, tq_side side) {
@@ -74,10 +81,15 @@ static int holds(const tq_format_spec *spec, const char *name, int head_dim) {
     return spec && spec->head_dim == head_dim && strcmp(spec->name, name) == 0;
 }
 
+/* Of the rows of one side; desc.head_dim is that of K where both sides take part. */
+static int head_dim_of(const tq_plan_desc *desc, tq_side side) {
+    return side == TQ_SIDE_V && tq_attends(desc->op) ? tq_v_head_dim(desc->head_dim) : desc->head_dim;
+}
+
 static int matches_but_gqa(const tq_variant *v, const tq_plan_desc *desc, const char *layout) {
     return v->op == (int)desc->op && strcmp(v->layout, layout) == 0 &&
-           (!touches(desc, TQ_SIDE_K) || holds(v->k, desc->k_format, desc->head_dim)) &&
-           (!touches(desc, TQ_SIDE_V) || holds(v->v, desc->v_format, desc->head_dim));
+           (!touches(desc, TQ_SIDE_K) || holds(v->k, desc->k_format, head_dim_of(desc, TQ_SIDE_K))) &&
+           (!touches(desc, TQ_SIDE_V) || holds(v->v, desc->v_format, head_dim_of(desc, TQ_SIDE_V)));
 }
 
 static int matches(const tq_variant *v, const tq_plan_desc *desc, const char *layout) {
@@ -182,7 +194,7 @@ static tq_status check_formats(const tq_device *device, const tq_plan_desc *desc
         if (!names[side])
             return tq_fail(TQ_ERR_ARGUMENT, "%s: %s is NULL; legal are the names that tq_format_at gives", call,
                            arguments[side]);
-        tq_status status = tq_format_lookup(arguments[side], names[side], desc->head_dim, out);
+        tq_status status = tq_format_lookup(arguments[side], names[side], head_dim_of(desc, (tq_side)side), out);
         if (!status)
             continue;
         char reason[512], command[280];

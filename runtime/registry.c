@@ -148,6 +148,16 @@ tq_status tq_format_find(const char *name, int head_dim, tq_format_info *out) {
     return status;
 }
 
+int tq_v_head_dim(int head_dim) {
+    for (int r = 0; r < tq_registry_count(); r++)
+        for (int i = 0; i < tq_registry_at(r)->n_variants; i++) {
+            const tq_variant *v = tq_registry_at(r)->variants[i];
+            if (v->k && v->v && v->k->head_dim == head_dim)
+                return v->v->head_dim;
+        }
+    return head_dim;
+}
+
 tq_status tq_resolve_mode(const char *call, const tq_format_spec *format, tq_scale_mode mode, int *out) {
     char first[16];
     tq_scale_mode found = TQ_SCALE_DEFAULT;

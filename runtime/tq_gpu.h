@@ -53,8 +53,8 @@ typedef struct tqg_decode_params {
     float *out;               /* (s, h) */
     tqg_i64 out_seq_stride, out_head_stride;
     float *lse; /* [batch][n_kv_heads*gqa]; NULL */
-    /* [batch][n_kv_heads][n_splits][gqa*(head_dim + 2)]: acc [gqa][head_dim], max [gqa], sum [gqa]. For one split too: until
-     * a block has these, it keeps its prepared q there. */
+    /* [batch][n_kv_heads][n_splits][gqa*(head_dim + 2)]: acc [gqa][of V], max [gqa], sum [gqa]. For one split too: until
+     * a block has these, it keeps its prepared q there, [gqa][head_dim]. */
     float *partials;
     tqg_u32 *counters; /* [batch][n_kv_heads], 0 between launches: the last block to arrive combines, and resets */
     float factor;      /* scale * log2 e, or scale / softcap if there is a softcap */

@@ -281,6 +281,35 @@ static void test_bias_table(void **state) {
     assert_non_null(strstr(tq_error_message(), "n_pairs is 65; legal is 1 to 64"));
 }
 
+/* Multi-head latent attention: V rows that are shorter than K rows. */
+static void test_short_v_rows(void **state) {
+    (void)state;
+    enum { LONG = 496 };
+    static tq_format_spec k;
+    static tq_variant variant;
+    static const tq_format_spec *formats[] = {&k};
+    static const tq_variant *variants[] = {&variant};
+    static const tq_registry registry = {.abi = TQ_KERNEL_ABI,
+                                         .name = "latent",
+                                         .target = "z80",
+                                         .needs = "index-registers",
+                                         .n_formats = 1,
+                                         .n_variants = 1,
+                                         .formats = formats,
+                                         .variants = variants};
+    assert_int_equal(tq_v_head_dim(decode->k->head_dim), decode->v->head_dim);
+    assert_int_equal(tq_v_head_dim(LONG), LONG);
+    k = *decode->k;
+    k.head_dim = LONG;
+    variant = *decode;
+    variant.name = "tq_decode_latent__z80";
+    variant.k = &k;
+    assert_int_equal(tq_registry_add(&registry), TQ_OK);
+    assert_int_equal(tq_v_head_dim(LONG), decode->v->head_dim);
+    REFUSED((desc.op = TQ_OP_APPEND, desc.side = TQ_SIDE_V, desc.head_dim = LONG), TQ_ERR_ARGUMENT, "V rows");
+    REFUSED(desc.head_dim = LONG, TQ_ERR_UNSUPPORTED, "gen/tqgen --arch"); /* found, but nothing here runs it */
+}
+
 int main(void) {
     test_seed();
     const struct CMUnitTest tests[] = {
@@ -289,7 +318,7 @@ int main(void) {
         cmocka_unit_test(test_variants),       cmocka_unit_test(test_registries),
         cmocka_unit_test(test_plan_arguments), cmocka_unit_test(test_missing_kernels),
         cmocka_unit_test(test_plan_answers),   cmocka_unit_test(test_foreign_target),
-        cmocka_unit_test(test_bias_table),
+        cmocka_unit_test(test_bias_table),     cmocka_unit_test(test_short_v_rows),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -180,7 +180,7 @@ static void test_decode_numbers(void **state) {
     REFUSED(args.n_sink = 3, TQ_ERR_ARGUMENT, "args.n_sink");
     REFUSED(args.alibi = bad, TQ_ERR_NOT_FINITE, "args.alibi");
     REFUSED(args.sink_logits = bad, TQ_ERR_NOT_FINITE, "args.sink_logits");
-    float *last = (float *)p->q.data + p->n_out - 1, kept = *last;
+    float *last = (float *)(p->q.data + p->q.bytes) - 1, kept = *last;
     *last = NAN;
     REFUSED((void)0, TQ_ERR_NOT_FINITE, "args.q");
     *last = -INFINITY;

@@ -139,7 +139,7 @@ static void check_batch(const tq_variant *variant) {
         v.bytes = p->v.seq_stride;
         p->args.k = &k;
         p->args.v = &v;
-        p->args.q += (size_t)s * values;
+        p->args.q += (size_t)s * p->args.q_seq_stride;
         p->args.n_kv += s;
         p->args.batch = 1;
         problem_run(p, variant, 2, 1);
@@ -228,9 +228,8 @@ static void check_shift(const tq_variant *variant) {
         return;
     problem *p = problem_new(&spec);
     float *q = (float *)p->q.data;
-    for (size_t i = 0; i < p->n_out; i++) /* one value of q is known, so that the shift is as well */
-        if (i % (size_t)d == 0)
-            q[i] = 4;
+    for (size_t h = 0; h < p->n_heads; h++) /* one value of q is known, so that the shift is as well */
+        q[h * (size_t)d] = 4;
     for (int shifted = 0; shifted < 2; shifted++) {
         for (int h = 0; h < 2; h++)
             for (int t = 0; t < N_KEYS; t++)

@@ -176,9 +176,9 @@ void problem_launch_on_device(problem *p, const tq_plan *plan, int page_slots, u
     const tq_device *device = plan->device;
     const problem_spec *spec = &p->spec;
     const tq_variant rows = {.layout = "rows"};
-    const tq_format_spec *half = f16_rows(spec->k->head_dim);
+    const tq_format_spec *half_k = f16_rows(spec->k->head_dim), *half_v = f16_rows(spec->v->head_dim);
     const tq_cache *const from[N_CACHES] = {&p->k, &p->v, &p->sink_k, &p->sink_v};
-    const tq_format_spec *const formats[N_CACHES] = {spec->k, spec->v, half, half};
+    const tq_format_spec *const formats[N_CACHES] = {spec->k, spec->v, half_k, half_v};
     const buffer *const inputs[N_INPUTS] = {&p->q, &p->n_kv, &p->alibi, &p->sink_logits};
     device_cache caches[N_CACHES] = {{.keys_per_unit = 1}};
     device_buffer in[N_INPUTS], out = device_new(device, p->out.bytes, ODD),

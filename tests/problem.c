@@ -63,19 +63,20 @@ static void add_bias(problem *p, int heads, random_state *r) {
 }
 
 problem *problem_new(const problem_spec *spec) {
-    int d = spec->k->head_dim, heads = spec->n_kv_heads * spec->gqa, n_slots = slots_of(spec);
+    int d = spec->k->head_dim, v_values = spec->v->head_dim, heads = spec->n_kv_heads * spec->gqa,
+        n_slots = slots_of(spec);
     random_state r = random_stream(77 + (uint64_t)spec->first_row);
     problem *p = calloc(1, sizeof *p);
     assert_non_null(p);
     p->spec = *spec;
     p->shape = (tq_ref_shape){spec->k, spec->v, spec->n_kv_heads, spec->gqa, spec->arithmetic};
     p->n_heads = (size_t)spec->batch * (size_t)heads;
-    p->n_out = p->n_heads * (size_t)d;
+    p->n_out = p->n_heads * (size_t)v_values;
     p->k_rows = cache_new(&p->k, spec->batch, spec->n_kv_heads, n_slots, spec->k->row_bytes, spec->interleaved);
     p->v_rows = cache_new(&p->v, spec->batch, spec->n_kv_heads, n_slots, spec->v->row_bytes, spec->interleaved);
     fill_cache(&p->k, spec->k, TQ_SIDE_K, spec);
     fill_cache(&p->v, spec->v, TQ_SIDE_V, spec);
-    p->q = floats(p->n_out, &r, 1.2);
+    p->q = floats(p->n_heads * (size_t)d, &r, 1.2);
     p->out = buffer_new(p->n_out * sizeof(float), 0);
     p->lse = buffer_new(p->n_heads * sizeof(float), 0);
     p->n_kv = buffer_new((size_t)spec->batch * sizeof(int32_t), 0);
@@ -92,8 +93,8 @@ problem *problem_new(const problem_spec *spec) {
                                .softcap = spec->softcap,
                                .window = spec->window,
                                .out = (float *)p->out.data,
-                               .out_seq_stride = (size_t)(heads * d),
-                               .out_head_stride = (size_t)d,
+                               .out_seq_stride = (size_t)(heads * v_values),
+                               .out_head_stride = (size_t)v_values,
                                .lse = (float *)p->lse.data};
     if (spec->alibi) {
         p->alibi = buffer_new((size_t)heads * sizeof(float), 0);
@@ -108,11 +109,11 @@ problem *problem_new(const problem_spec *spec) {
     if (spec->bias_pairs)
         add_bias(p, heads, &r);
     if (spec->n_sink) {
-        const tq_format_spec *half = f16_rows(d);
-        p->sink_k_rows = cache_new(&p->sink_k, spec->batch, spec->n_kv_heads, spec->n_sink, half->row_bytes, 0);
-        p->sink_v_rows = cache_new(&p->sink_v, spec->batch, spec->n_kv_heads, spec->n_sink, half->row_bytes, 0);
-        fill_cache(&p->sink_k, half, TQ_SIDE_K, spec);
-        fill_cache(&p->sink_v, half, TQ_SIDE_V, spec);
+        const tq_format_spec *half_k = f16_rows(d), *half_v = f16_rows(v_values);
+        p->sink_k_rows = cache_new(&p->sink_k, spec->batch, spec->n_kv_heads, spec->n_sink, half_k->row_bytes, 0);
+        p->sink_v_rows = cache_new(&p->sink_v, spec->batch, spec->n_kv_heads, spec->n_sink, half_v->row_bytes, 0);
+        fill_cache(&p->sink_k, half_k, TQ_SIDE_K, spec);
+        fill_cache(&p->sink_v, half_v, TQ_SIDE_V, spec);
         p->args.n_sink = spec->n_sink;
         p->args.sink_k = &p->sink_k;
         p->args.sink_v = &p->sink_v;

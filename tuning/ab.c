@@ -48,7 +48,7 @@ static contract parse_operand(const char *which, const char *text, contract base
             cli_fail("%s %s: pairs of formats are for --op decode and prefill; name a variant", which, text);
         cli_check(tq_format_find(k, base.head_dim, &format));
         base.k = format.name;
-        cli_check(tq_format_find(v, base.head_dim, &format));
+        cli_check(tq_format_find(v, tq_v_head_dim(base.head_dim), &format));
         base.v = format.name;
         return base;
     }

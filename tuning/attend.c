@@ -60,7 +60,7 @@ static float *tile_keys(const npy *k, const float *data) {
 /* Attention of ROWS queries that stand at first, first + 1, ... */
 typedef struct attention {
     float *scores, *weights; /* [ROWS][stride] */
-    float *out;              /* [ROWS][head_dim], not yet divided by sum */
+    float *out;              /* [ROWS][head_dim of V], not yet divided by sum */
     double lse[ROWS], sum[ROWS];
     int top[ROWS];
 } attention;
@@ -83,9 +83,9 @@ static void softmax(attention *a, size_t stride, int row, int n_keys, int n_padd
 }
 
 static void attend(const comparison *c, int source, int q_head, int first, const float *q, attention *a) {
-    const int d = c->k->head_dim, kv_head = q_head / (c->q->heads / c->k->heads);
+    const int d = c->k->head_dim, v_values = c->v->head_dim, kv_head = q_head / (c->q->heads / c->k->heads);
     const int n_padded = (first + ROWS + COLS - 1) / COLS * COLS;
-    const size_t head_floats = c->stride * (size_t)d, v_head = (size_t)c->v->tokens * (size_t)d;
+    const size_t head_floats = c->stride * (size_t)d, v_head = (size_t)c->v->tokens * (size_t)v_values;
     const float *k = c->k_tiles[source] + (size_t)kv_head * head_floats,
                 *v = c->v_hat[source] + (size_t)kv_head * v_head;
     for (int j = 0; j < n_padded; j += COLS)
@@ -93,15 +93,15 @@ static void attend(const comparison *c, int source, int q_head, int first, const
     for (int r = 0; r < ROWS; r++)
         softmax(a, c->stride, r, first + r + 1 < c->k->tokens ? first + r + 1 : c->k->tokens, n_padded);
     int n_keys = first + ROWS < c->k->tokens ? first + ROWS : c->k->tokens;
-    for (int i = 0; i < d; i += COLS)
-        multiply_tile(a->weights, c->stride, v + i, (size_t)d, n_keys, a->out + i, (size_t)d);
+    for (int i = 0; i < v_values; i += COLS)
+        multiply_tile(a->weights, c->stride, v + i, (size_t)v_values, n_keys, a->out + i, (size_t)v_values);
 }
 
 static void compare_row(const comparison *c, const attention *exact, const attention *hat, int row, int n_keys,
                         sums *s) {
     const float *w = exact->weights + (size_t)row * c->stride, *a = exact->scores + (size_t)row * c->stride;
     const float *b = hat->scores + (size_t)row * c->stride;
-    const size_t d = (size_t)c->k->head_dim;
+    const size_t d = (size_t)c->v->head_dim;
     double shift = 0;
     for (int j = 0; j < n_keys; j++)
         shift += (double)w[j] * (a[j] - b[j]);
@@ -120,7 +120,7 @@ static void compare_row(const comparison *c, const attention *exact, const atten
 static attention attention_new(const comparison *c) {
     attention a = {.scores = cli_alloc(ROWS * c->stride + COLS, sizeof(float)),
                    .weights = cli_alloc(ROWS * c->stride + COLS, sizeof(float)),
-                   .out = cli_alloc(ROWS * (size_t)c->k->head_dim, sizeof(float))};
+                   .out = cli_alloc(ROWS * (size_t)c->v->head_dim, sizeof(float))};
     return a;
 }
 

@@ -58,18 +58,18 @@ typedef struct bench {
 } bench;
 
 /* Of one side, per key and KV head. The transform and the search of an encoder are no fixed number, nor are causal sums. */
-static double multiply_adds(const contract *c) {
-    return c->op == TQ_OP_DECODE ? (double)c->head_dim * c->gqa : NAN;
+static double multiply_adds(const contract *c, tq_side side) {
+    return c->op == TQ_OP_DECODE ? (double)contract_values(c, side) * c->gqa : NAN;
 }
 
 /* Least time for them: f16 in f32, all others by numbers of 16 bits, which are one int16 product or two of bytes. */
-static double multiply_floor(const multiply_rates *rates, const contract *c, const char *format) {
+static double multiply_floor(const multiply_rates *rates, const contract *c, tq_side side) {
+    const double madds = multiply_adds(c, side);
     tq_format_info info;
-    if (isnan(multiply_adds(c)))
+    if (isnan(madds))
         return NAN;
-    cli_check(tq_format_find(format, c->head_dim, &info));
-    return 1e9 * multiply_adds(c) /
-           (info.bits == 16 ? rates->f32.madds : fmax(rates->int16.madds, rates->int8.madds / 2));
+    cli_check(tq_format_find(side == TQ_SIDE_K ? c->k : c->v, contract_values(c, side), &info));
+    return 1e9 * madds / (info.bits == 16 ? rates->f32.madds : fmax(rates->int16.madds, rates->int8.madds / 2));
 }
 
 static row measured_row(const bench *b, const harness *h, int which, const contract *c, int yardstick) {
@@ -99,9 +99,11 @@ static row measured_row(const bench *b, const harness *h, int which, const contr
     free(ratios);
     /* An append writes the cache and reads values that were just computed: neither limit says much about it. */
     r.memory_floor = c->op == TQ_OP_APPEND ? NAN : 1e9 * r.bytes_per_key_head / b->limits.read_bytes;
-    r.multiply_floor = multiply_floor(&b->limits.multiply, c, c->k) + multiply_floor(&b->limits.multiply, c, c->v);
-    r.madds_per_byte = 2 * multiply_adds(c) / r.bytes_per_key_head;
-    r.gmadds_per_s = 2 * multiply_adds(c) / r.ns_per_key_head;
+    r.multiply_floor =
+        multiply_floor(&b->limits.multiply, c, TQ_SIDE_K) + multiply_floor(&b->limits.multiply, c, TQ_SIDE_V);
+    const double madds = multiply_adds(c, TQ_SIDE_K) + multiply_adds(c, TQ_SIDE_V);
+    r.madds_per_byte = madds / r.bytes_per_key_head;
+    r.gmadds_per_s = madds / r.ns_per_key_head;
     r.read_fraction = r.memory_floor / r.ns_per_key_head;
     r.mul_fraction = r.multiply_floor / r.ns_per_key_head;
     r.limit_fraction = fmax(r.read_fraction, r.mul_fraction);

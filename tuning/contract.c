@@ -61,6 +61,11 @@ void contract_sizes(const tq_device *device, int *n_kv, int *n_kv_heads) {
         *n_kv_heads = simt ? CONTRACT_SIMT_KV_HEADS : CONTRACT_KV_HEADS;
 }
 
+int contract_values(const contract *c, tq_side side) {
+    bool attends = c->op == TQ_OP_DECODE || c->op == TQ_OP_PREFILL;
+    return attends && side == TQ_SIDE_V ? tq_v_head_dim(c->head_dim) : c->head_dim;
+}
+
 tq_plan_desc contract_plan(const contract *c, int n_kv_heads, int max_n_kv, int threads) {
     tq_plan_desc desc = TQ_PLAN_DESC_INIT;
     desc.op = c->op;

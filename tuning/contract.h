@@ -61,6 +61,9 @@ contract contract_of(const tq_variant_info *variant);
 /* "decode head_dim 128 gqa 4 turbo3/turbo3"; valid until the next call. */
 const char *contract_text(const contract *c);
 
+/* Values of a row of one side; of V also those of an output. */
+int contract_values(const contract *c, tq_side side);
+
 /* Plan description of this contract, for one sequence. */
 tq_plan_desc contract_plan(const contract *c, int n_kv_heads, int max_n_kv, int threads);
 

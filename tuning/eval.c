@@ -42,9 +42,10 @@ static npy read_array(const char *option, const char *path) {
 
 static layer read_layer(const char *q_path, const char *k_path, const char *v_path) {
     layer l = {read_array("q", q_path), read_array("k", k_path), read_array("v", v_path)};
-    if (l.k.heads != l.v.heads || l.k.tokens != l.v.tokens || l.k.head_dim != l.v.head_dim) {
-        cli_fail("--v %s: found shape [%d, %d, %d], expected K's shape [%d, %d, %d]", v_path, l.v.heads, l.v.tokens,
-                 l.v.head_dim, l.k.heads, l.k.tokens, l.k.head_dim);
+    const int v_head_dim = tq_v_head_dim(l.k.head_dim);
+    if (l.k.heads != l.v.heads || l.k.tokens != l.v.tokens || v_head_dim != l.v.head_dim) {
+        cli_fail("--v %s: found shape [%d, %d, %d], expected that of V beside these keys, [%d, %d, %d]", v_path,
+                 l.v.heads, l.v.tokens, l.v.head_dim, l.k.heads, l.k.tokens, v_head_dim);
     }
     if (l.q.tokens != l.k.tokens || l.q.head_dim != l.k.head_dim) {
         cli_fail("--q %s: found %d tokens of head_dim %d, expected K's %d tokens of head_dim %d", q_path, l.q.tokens,
@@ -72,12 +73,12 @@ static layer *read_layers(const name_list *q, const name_list *k, const name_lis
 /* Adds one layer's measures, each divided by n_layers, to the rows. */
 static void evaluate(const tq_device *device, pool *p, const layer *l, int n_layers, const format_spec *formats, int n,
                      int n_sink, row *rows) {
-    const size_t floats = (size_t)l->k.heads * (size_t)l->k.tokens * (size_t)l->k.head_dim;
+    const size_t heads_tokens = (size_t)l->k.heads * (size_t)l->k.tokens;
     float **k_hat = cli_alloc((size_t)n, sizeof *k_hat), **v_hat = cli_alloc((size_t)n, sizeof *v_hat);
     attend_result *results = cli_alloc((size_t)n, sizeof *results);
     for (int f = 0; f < n; f++) {
-        k_hat[f] = cli_alloc(floats, sizeof **k_hat);
-        v_hat[f] = cli_alloc(floats, sizeof **v_hat);
+        k_hat[f] = cli_alloc(heads_tokens * (size_t)l->k.head_dim, sizeof **k_hat);
+        v_hat[f] = cli_alloc(heads_tokens * (size_t)l->v.head_dim, sizeof **v_hat);
         roundtrip(device, p, &l->k, TQ_SIDE_K, &formats[f].k, n_sink, k_hat[f]);
         roundtrip(device, p, &l->v, TQ_SIDE_V, &formats[f].v, n_sink, v_hat[f]);
         rows[f].k_relmse += relative_mse(&l->k, k_hat[f]) / n_layers;
@@ -123,7 +124,7 @@ int command_eval(int argc, char **argv) {
     const cli_option options[] = {
         {"q", "FILE", CLI_REPEAT, &q, 0, 0, "queries after RoPE, [query heads, tokens, head_dim]; once per layer"},
         {"k", "FILE", CLI_REPEAT, &k, 0, 0, "keys after RoPE, [KV heads, tokens, head_dim]"},
-        {"v", "FILE", CLI_REPEAT, &v, 0, 0, "values, shaped as the keys"},
+        {"v", "FILE", CLI_REPEAT, &v, 0, 0, "values, shaped as the keys (head_dim 512 beside keys of 576)"},
         {"formats", "LIST", CLI_NAMES, &asked, 0, 0,
          "format[:mode][+centre], or two of them as K/V (every format and mode);\n"
          "+centre takes a mean per channel out of K before it is quantised"},

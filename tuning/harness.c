@@ -80,7 +80,7 @@ static ring *ring_for(harness *h, const contract *c) {
     r->tokens = harness_launch_tokens(c, h->options.n_kv);
     r->k = cache_of(h, c->op == TQ_OP_REPACK ? "rows" : c->layout, c->op == TQ_OP_REPACK ? one : c->k, c->head_dim,
                     r->tokens);
-    r->v = cache_of(h, c->layout, c->op == TQ_OP_REPACK ? one : c->v, c->head_dim, r->tokens);
+    r->v = cache_of(h, c->layout, c->op == TQ_OP_REPACK ? one : c->v, contract_values(c, TQ_SIDE_V), r->tokens);
     r->v_at = round_up(r->k.bytes);
     r->pitch = r->v_at + round_up(r->v.bytes);
     return r;
@@ -98,9 +98,9 @@ static void fill_on_thread(void *context, int thread_index, int thread_count) {
 }
 
 /* Appends the same few hundred random tokens again and again: kernels take no notice of the values. */
-static void append_tokens(harness *h, const contract *of, const tq_plan *plan, const tq_cache *cache) {
+static void append_tokens(harness *h, const contract *append, const tq_plan *plan, const tq_cache *cache) {
     const tq_device *device = h->options.device;
-    const size_t head_dim = (size_t)of->head_dim, heads = (size_t)h->options.n_kv_heads;
+    const size_t head_dim = (size_t)append->head_dim, heads = (size_t)h->options.n_kv_heads;
     const int batch = cache->n_slots < HARNESS_BATCH_TOKENS ? cache->n_slots : HARNESS_BATCH_TOKENS;
     const size_t n = (size_t)batch * heads * head_dim;
     float *x = cli_alloc(n, sizeof *x);
@@ -137,7 +137,7 @@ static void fill_with_bytes(harness *h, const tq_cache *cache) {
 
 static void fill_side(harness *h, const contract *of, tq_side side, const char *layout, const char *format,
                       tq_cache cache, uint8_t *data) {
-    contract append = {.op = TQ_OP_APPEND, .side = side, .head_dim = of->head_dim, .layout = layout};
+    contract append = {.op = TQ_OP_APPEND, .side = side, .head_dim = contract_values(of, side), .layout = layout};
     *(side == TQ_SIDE_K ? &append.k : &append.v) = format;
     tq_plan_desc desc = contract_plan(&append, h->options.n_kv_heads, cache.n_slots, pool_threads(h->options.pool));
     tq_plan *plan;
@@ -148,7 +148,7 @@ static void fill_side(harness *h, const contract *of, tq_side side, const char *
         return;
     }
     cli_check(status);
-    append_tokens(h, of, plan, &cache);
+    append_tokens(h, &append, plan, &cache);
     tq_plan_destroy(plan);
 }
 

@@ -39,15 +39,19 @@ static side_spec parse_side(const char *whole, const char *text, tq_side side, i
 
 format_spec format_spec_parse(const char *text, int head_dim) {
     const char *slash = strchr(text, '/');
+    const int v_head_dim = tq_v_head_dim(head_dim);
     format_spec spec = {.name = text};
     if (slash) {
         char *k = cli_format("%.*s", (int)(slash - text), text);
         spec.k = parse_side(text, k, TQ_SIDE_K, head_dim);
-        spec.v = parse_side(text, slash + 1, TQ_SIDE_V, head_dim);
+        spec.v = parse_side(text, slash + 1, TQ_SIDE_V, v_head_dim);
         free(k);
     } else {
         spec.k = parse_side(text, text, TQ_SIDE_K, head_dim);
         spec.v = spec.k;
+        tq_format_info of_v;
+        cli_check(tq_format_find(spec.k.format, v_head_dim, &of_v));
+        spec.v.bytes_per_value = of_v.bytes_per_value;
         spec.v.centre = false;
     }
     return spec;

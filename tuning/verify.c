@@ -68,7 +68,7 @@ static tq_cache cache_of(size_t unit_bytes, int units) {
 }
 
 static side_cache new_cache(const trial *t, tq_side side, const char *format, const char *layout) {
-    side_cache c = {.spec = spec_of(format, t->c->head_dim), .side = side, .layout = layout};
+    side_cache c = {.spec = spec_of(format, contract_values(t->c, side)), .side = side, .layout = layout};
     cli_check(tq_layout_lookup(layout, c.spec, &c.keys_per_unit));
     c.rows = cache_of((size_t)c.spec->row_bytes, SLOTS);
     c.rows.data = cli_alloc(c.rows.bytes, 1);
@@ -166,7 +166,7 @@ static tq_plan *plan_of(const trial *t, const contract *c, const char *variant, 
 
 /* x: of the device, [BATCH][SLOTS][KV_HEADS][head_dim], into every slot. */
 static void append_all(const trial *t, const tq_plan *plan, const float *x, side_cache *cache, tq_scale_mode mode) {
-    const size_t head_dim = (size_t)t->c->head_dim;
+    const size_t head_dim = (size_t)cache->spec->head_dim;
     const tq_append_args args = {.batch = BATCH,
                                  .n_tokens = SLOTS,
                                  .x = x,
@@ -182,19 +182,19 @@ static void append_all(const trial *t, const tq_plan *plan, const float *x, side
 }
 
 /* Where x of append_all has the values of cache row i. */
-static size_t x_of(const trial *t, int i) {
+static size_t x_of(const tq_format_spec *spec, int i) {
     int slot = i % SLOTS, head = i / SLOTS % KV_HEADS, sequence = i / SLOTS / KV_HEADS;
-    return (size_t)((sequence * SLOTS + slot) * KV_HEADS + head) * (size_t)t->c->head_dim;
+    return (size_t)((sequence * SLOTS + slot) * KV_HEADS + head) * (size_t)spec->head_dim;
 }
 
 /* Rows of Gaussian vectors. The CPU's come from its default kernel, those of other devices, whose kernels are less
  * known, from the reference. */
 static side_cache random_cache(trial *t, tq_side side, const char *format, const char *layout) {
-    const size_t n = (size_t)ROWS * (size_t)t->c->head_dim;
     side_cache cache = new_cache(t, side, format, layout);
+    const size_t n = (size_t)ROWS * (size_t)cache.spec->head_dim;
     float *x = gaussian(t, n);
     if (t->on_cpu) {
-        contract c = {.op = TQ_OP_APPEND, .side = side, .head_dim = t->c->head_dim, .layout = layout};
+        contract c = {.op = TQ_OP_APPEND, .side = side, .head_dim = cache.spec->head_dim, .layout = layout};
         *(side == TQ_SIDE_K ? &c.k : &c.v) = format;
         tq_plan *plan = plan_of(t, &c, NULL, 0);
         append_all(t, plan, x, &cache, TQ_SCALE_DEFAULT);
@@ -202,7 +202,7 @@ static side_cache random_cache(trial *t, tq_side side, const char *format, const
     } else {
         const tq_scale_mode mode = tq_has_word(cache.spec->modes, "nc") ? TQ_SCALE_NC : TQ_SCALE_DEFAULT;
         for (int i = 0; i < ROWS; i++)
-            tq_ref_encode_row(cache.spec, side, x + x_of(t, i), NULL, mode, row_of(&cache, i));
+            tq_ref_encode_row(cache.spec, side, x + x_of(cache.spec, i), NULL, mode, row_of(&cache, i));
         rows_to_device(t, &cache);
     }
     free(x);
@@ -219,8 +219,9 @@ typedef struct decode_trial {
 /* Decodes with the variant and with the reference. */
 static double judge_decode(const trial *t, const char *variant, decode_trial *d, int splits) {
     const contract *c = t->c;
-    const size_t heads = (size_t)(KV_HEADS * c->gqa), n = BATCH * heads * (size_t)c->head_dim;
-    const tq_ref_shape shape = {spec_of(c->k, c->head_dim), spec_of(c->v, c->head_dim), KV_HEADS, c->gqa,
+    const int v_values = contract_values(c, TQ_SIDE_V);
+    const size_t heads = (size_t)(KV_HEADS * c->gqa), n = BATCH * heads * (size_t)v_values;
+    const tq_ref_shape shape = {spec_of(c->k, c->head_dim), spec_of(c->v, v_values), KV_HEADS, c->gqa,
                                 t->on_cpu ? TQ_REF_INTEGERS : TQ_REF_HALVES};
     tq_plan *plan = plan_of(t, c, variant, splits);
     size_t bytes = tq_plan_workspace_bytes(plan);
@@ -249,6 +250,7 @@ static double judge_decode(const trial *t, const char *variant, decode_trial *d,
 static double verify_decode(trial *t, const char *variant) {
     const contract *c = t->c;
     const size_t heads = (size_t)(KV_HEADS * c->gqa), head_dim = (size_t)c->head_dim, n = BATCH * heads * head_dim;
+    const size_t v_values = (size_t)contract_values(c, TQ_SIDE_V);
     side_cache k = random_cache(t, TQ_SIDE_K, c->k, c->layout), v = random_cache(t, TQ_SIDE_V, c->v, c->layout);
     float *q = gaussian(t, n), *slopes = gaussian(t, heads), *sinks = gaussian(t, heads);
     for (size_t h = 0; h < heads; h++)
@@ -264,8 +266,8 @@ static double verify_decode(trial *t, const char *variant) {
                                .v = &v.rows,
                                .n_kv = lengths,
                                .scale = 1 / sqrtf((float)head_dim),
-                               .out_seq_stride = heads * head_dim,
-                               .out_head_stride = head_dim}};
+                               .out_seq_stride = heads * v_values,
+                               .out_head_stride = v_values}};
     d.on_device = d.host;
     d.on_device.q = q_there;
     d.on_device.k = &k.on_device;
@@ -301,11 +303,11 @@ static double verify_decode(trial *t, const char *variant) {
 /* ---- prefill ---------------------------------------------------------------------------------------------------- */
 
 /* Each query is judged as a sequence of decode that ends with the keys it sees. decode: what options the reference takes,
- * with memory of the host; args->out: [BATCH][MAX_QUERY][heads][head_dim]. */
+ * with memory of the host; args->out: [BATCH][MAX_QUERY][heads][head_dim of V]. */
 static double judge_prefill(const trial *t, const char *variant, const tq_prefill_args *args, const float *q,
                             const side_cache *k, const side_cache *v, tq_decode_args decode) {
     const contract *c = t->c;
-    const size_t heads = (size_t)(KV_HEADS * c->gqa), token = heads * (size_t)c->head_dim, n = MAX_QUERY * token;
+    const size_t heads = (size_t)(KV_HEADS * c->gqa), token = heads * (size_t)v->spec->head_dim, n = MAX_QUERY * token;
     const tq_ref_shape shape = {k->spec, v->spec, KV_HEADS, c->gqa, TQ_REF_HALVES};
     tq_plan *plan = plan_of(t, c, variant, 0);
     flight f = {.plan = plan, .prefill = args};
@@ -323,7 +325,7 @@ static double judge_prefill(const trial *t, const char *variant, const tq_prefil
         for (int i = 0; i < queries[s]; i++)
             ends[i] = lengths[s] - queries[s] + i + 1;
         decode.batch = queries[s];
-        decode.q = q + (size_t)s * n;
+        decode.q = q + (size_t)s * args->q_seq_stride;
         decode.k = &k_rows;
         decode.v = &v_rows;
         decode.n_kv = ends;
@@ -341,6 +343,7 @@ static double judge_prefill(const trial *t, const char *variant, const tq_prefil
 static double verify_prefill(trial *t, const char *variant) {
     const contract *c = t->c;
     const size_t heads = (size_t)(KV_HEADS * c->gqa), head_dim = (size_t)c->head_dim, token = heads * head_dim;
+    const size_t v_values = (size_t)contract_values(c, TQ_SIDE_V), out_token = heads * v_values;
     const size_t n = BATCH * MAX_QUERY * token;
     side_cache k = random_cache(t, TQ_SIDE_K, c->k, c->layout), v = random_cache(t, TQ_SIDE_V, c->v, c->layout);
     float *q = gaussian(t, n), *slopes = gaussian(t, heads), *sinks = gaussian(t, heads);
@@ -364,9 +367,9 @@ static double verify_prefill(trial *t, const char *variant) {
                             .scale = host.scale,
                             .causal = 1,
                             .out = floats[1],
-                            .out_seq_stride = MAX_QUERY * token,
-                            .out_token_stride = token,
-                            .out_head_stride = head_dim};
+                            .out_seq_stride = MAX_QUERY * out_token,
+                            .out_token_stride = out_token,
+                            .out_head_stride = v_values};
     double plain = judge_prefill(t, variant, &args, q, &k, &v, host);
     args.softcap = host.softcap = 20;
     args.window = host.window = 100;
@@ -419,7 +422,7 @@ static double verify_append(trial *t, const char *variant) {
         double found = 0, plain = 0;
         append_all(t, plan, x_there, &cache, trials[i].mode);
         for (int r = 0; r < ROWS; r++) {
-            const float *value = x + x_of(t, r);
+            const float *value = x + x_of(spec, r);
             tq_ref_decode_row(spec, c->side, row_of(&cache, r), NULL, decoded);
             found += squared_distance(decoded, value, d);
             tq_ref_encode_row(spec, c->side, value, NULL, spec->modes[0] ? trials[i].plain : TQ_SCALE_DEFAULT,

@@ -695,14 +695,6 @@ ROWS(tq_append_d64_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain
 ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "rows", 0x0e2c8d3f16b6f58du);
 ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 0x025302d10dab7fc0u);
 ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 0xea2d1b9e8629d6ecu);
-ROWS(tq_append_d64_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "rows", 0x27535fbbfc17cf92u);
-ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 0x683578237ba4e4b4u);
-ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 0xc08cc48b71ce123du);
-ROWS(tq_append_d64_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "rows", 0xfe662135f4f13a18u);
-ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 0x7900cc2266a525cdu);
-ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 0x2912b9996f49ef85u);
-ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 0x30f2eef0b951d2f2u);
-ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 0x93444a944155e646u);
 ROWS(tq_append_d128_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "rows", 0xdb18fe87a4eb97e5u);
 ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 0x3e3e666dba507258u);
 ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 0x31d7cb1cce60be0au);
@@ -711,6 +703,14 @@ ROWS(tq_append_d128_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_ga
 ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "rows", 0x8e2ca0859a145d8du);
 ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 0xe02eaaa075fbcbcfu);
 ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 0x4d76a5c6824f5d9du);
+ROWS(tq_append_d64_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "rows", 0x27535fbbfc17cf92u);
+ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 0x683578237ba4e4b4u);
+ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 0xc08cc48b71ce123du);
+ROWS(tq_append_d64_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "rows", 0xfe662135f4f13a18u);
+ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 0x7900cc2266a525cdu);
+ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 0x2912b9996f49ef85u);
+ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 0x30f2eef0b951d2f2u);
+ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 0x93444a944155e646u);
 ROWS(tq_append_d128_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "rows", 0x9b09d607214ba22du);
 ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 0x3b23d11f11782d5au);
 ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 0x6c49cc1c7536a368u);
@@ -727,14 +727,6 @@ ROWS(tq_dequantise_d64_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, 
 ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "rows", 0x0e2c8d3f16b6f58du);
 ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 0x025302d10dab7fc0u);
 ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 0xea2d1b9e8629d6ecu);
-ROWS(tq_dequantise_d64_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "rows", 0x27535fbbfc17cf92u);
-ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 0x683578237ba4e4b4u);
-ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 0xc08cc48b71ce123du);
-ROWS(tq_dequantise_d64_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "rows", 0xfe662135f4f13a18u);
-ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 0x7900cc2266a525cdu);
-ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 0x2912b9996f49ef85u);
-ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 0x30f2eef0b951d2f2u);
-ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 0x93444a944155e646u);
 ROWS(tq_dequantise_d128_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "rows", 0xdb18fe87a4eb97e5u);
 ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 0x3e3e666dba507258u);
 ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 0x31d7cb1cce60be0au);
@@ -743,6 +735,14 @@ ROWS(tq_dequantise_d128_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL
 ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "rows", 0x8e2ca0859a145d8du);
 ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 0xe02eaaa075fbcbcfu);
 ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 0x4d76a5c6824f5d9du);
+ROWS(tq_dequantise_d64_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "rows", 0x27535fbbfc17cf92u);
+ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 0x683578237ba4e4b4u);
+ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 0xc08cc48b71ce123du);
+ROWS(tq_dequantise_d64_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "rows", 0xfe662135f4f13a18u);
+ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 0x7900cc2266a525cdu);
+ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 0x2912b9996f49ef85u);
+ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 0x30f2eef0b951d2f2u);
+ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 0x93444a944155e646u);
 ROWS(tq_dequantise_d128_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "rows", 0x9b09d607214ba22du);
 ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 0x3b23d11f11782d5au);
 ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 0x6c49cc1c7536a368u);
@@ -889,14 +889,6 @@ static const tq_variant *const VARIANTS[] = {
     &tq_append_d64_kgain4_rows__c,
     &tq_append_d64_kq8_0_rows__c,
     &tq_append_d64_kf16_rows__c,
-    &tq_append_d64_vturbo2_rows__c,
-    &tq_append_d64_vturbo3_rows__c,
-    &tq_append_d64_vturbo4_rows__c,
-    &tq_append_d64_vgain2_rows__c,
-    &tq_append_d64_vgain3_rows__c,
-    &tq_append_d64_vgain4_rows__c,
-    &tq_append_d64_vq8_0_rows__c,
-    &tq_append_d64_vf16_rows__c,
     &tq_append_d128_kturbo2_rows__c,
     &tq_append_d128_kturbo3_rows__c,
     &tq_append_d128_kturbo4_rows__c,
@@ -905,6 +897,14 @@ static const tq_variant *const VARIANTS[] = {
     &tq_append_d128_kgain4_rows__c,
     &tq_append_d128_kq8_0_rows__c,
     &tq_append_d128_kf16_rows__c,
+    &tq_append_d64_vturbo2_rows__c,
+    &tq_append_d64_vturbo3_rows__c,
+    &tq_append_d64_vturbo4_rows__c,
+    &tq_append_d64_vgain2_rows__c,
+    &tq_append_d64_vgain3_rows__c,
+    &tq_append_d64_vgain4_rows__c,
+    &tq_append_d64_vq8_0_rows__c,
+    &tq_append_d64_vf16_rows__c,
     &tq_append_d128_vturbo2_rows__c,
     &tq_append_d128_vturbo3_rows__c,
     &tq_append_d128_vturbo4_rows__c,
@@ -921,14 +921,6 @@ static const tq_variant *const VARIANTS[] = {
     &tq_dequantise_d64_kgain4_rows__c,
     &tq_dequantise_d64_kq8_0_rows__c,
     &tq_dequantise_d64_kf16_rows__c,
-    &tq_dequantise_d64_vturbo2_rows__c,
-    &tq_dequantise_d64_vturbo3_rows__c,
-    &tq_dequantise_d64_vturbo4_rows__c,
-    &tq_dequantise_d64_vgain2_rows__c,
-    &tq_dequantise_d64_vgain3_rows__c,
-    &tq_dequantise_d64_vgain4_rows__c,
-    &tq_dequantise_d64_vq8_0_rows__c,
-    &tq_dequantise_d64_vf16_rows__c,
     &tq_dequantise_d128_kturbo2_rows__c,
     &tq_dequantise_d128_kturbo3_rows__c,
     &tq_dequantise_d128_kturbo4_rows__c,
@@ -937,6 +929,14 @@ static const tq_variant *const VARIANTS[] = {
     &tq_dequantise_d128_kgain4_rows__c,
     &tq_dequantise_d128_kq8_0_rows__c,
     &tq_dequantise_d128_kf16_rows__c,
+    &tq_dequantise_d64_vturbo2_rows__c,
+    &tq_dequantise_d64_vturbo3_rows__c,
+    &tq_dequantise_d64_vturbo4_rows__c,
+    &tq_dequantise_d64_vgain2_rows__c,
+    &tq_dequantise_d64_vgain3_rows__c,
+    &tq_dequantise_d64_vgain4_rows__c,
+    &tq_dequantise_d64_vq8_0_rows__c,
+    &tq_dequantise_d64_vf16_rows__c,
     &tq_dequantise_d128_vturbo2_rows__c,
     &tq_dequantise_d128_vturbo3_rows__c,
     &tq_dequantise_d128_vturbo4_rows__c,

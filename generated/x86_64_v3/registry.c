@@ -695,14 +695,6 @@ ROWS(tq_append_d64_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, 
 ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 0x8416f164e4167d40u);
 ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 0xcd0572350ff14517u);
 ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 0x60b550892c3a9b8bu);
-ROWS(tq_append_d64_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 0x63b4340a6f2ebb9du);
-ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 0x5f88ef8fcd53aa87u);
-ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 0x31454cc7ecb31c00u);
-ROWS(tq_append_d64_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 0xd0d190cf131c530bu);
-ROWS(tq_append_d64_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 0x7a73718f7ac80280u);
-ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 0x1179a367bca22c98u);
-ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 0xea89970b5af38de1u);
-ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 0x736e3b1e95ab98edu);
 ROWS(tq_append_d128_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 0x8260b31126657ac4u);
 ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 0xa2eeb0bccb7dde47u);
 ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 0x8ba694c950002afdu);
@@ -711,6 +703,14 @@ ROWS(tq_append_d128_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL
 ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 0x404ca69026e5d0fcu);
 ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 0x15f6f8a827eeb416u);
 ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 0xdfa048a7f39d15ecu);
+ROWS(tq_append_d64_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 0x63b4340a6f2ebb9du);
+ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 0x5f88ef8fcd53aa87u);
+ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 0x31454cc7ecb31c00u);
+ROWS(tq_append_d64_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 0xd0d190cf131c530bu);
+ROWS(tq_append_d64_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 0x7a73718f7ac80280u);
+ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 0x1179a367bca22c98u);
+ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 0xea89970b5af38de1u);
+ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 0x736e3b1e95ab98edu);
 ROWS(tq_append_d128_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 0x85086796957b6e94u);
 ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 0x3380990fbbd70eb1u);
 ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 0x09760383c01d533bu);
@@ -727,14 +727,6 @@ ROWS(tq_dequantise_d64_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64
 ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 0x8416f164e4167d40u);
 ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 0xcd0572350ff14517u);
 ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 0x60b550892c3a9b8bu);
-ROWS(tq_dequantise_d64_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 0x63b4340a6f2ebb9du);
-ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 0x5f88ef8fcd53aa87u);
-ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 0x31454cc7ecb31c00u);
-ROWS(tq_dequantise_d64_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 0xd0d190cf131c530bu);
-ROWS(tq_dequantise_d64_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 0x7a73718f7ac80280u);
-ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 0x1179a367bca22c98u);
-ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 0xea89970b5af38de1u);
-ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 0x736e3b1e95ab98edu);
 ROWS(tq_dequantise_d128_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 0x8260b31126657ac4u);
 ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 0xa2eeb0bccb7dde47u);
 ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 0x8ba694c950002afdu);
@@ -743,6 +735,14 @@ ROWS(tq_dequantise_d128_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D1
 ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 0x404ca69026e5d0fcu);
 ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 0x15f6f8a827eeb416u);
 ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 0xdfa048a7f39d15ecu);
+ROWS(tq_dequantise_d64_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 0x63b4340a6f2ebb9du);
+ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 0x5f88ef8fcd53aa87u);
+ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 0x31454cc7ecb31c00u);
+ROWS(tq_dequantise_d64_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 0xd0d190cf131c530bu);
+ROWS(tq_dequantise_d64_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 0x7a73718f7ac80280u);
+ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 0x1179a367bca22c98u);
+ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 0xea89970b5af38de1u);
+ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 0x736e3b1e95ab98edu);
 ROWS(tq_dequantise_d128_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 0x85086796957b6e94u);
 ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 0x3380990fbbd70eb1u);
 ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 0x09760383c01d533bu);
@@ -889,14 +889,6 @@ static const tq_variant *const VARIANTS[] = {
     &tq_append_d64_kgain4_rows__x86_64_v3,
     &tq_append_d64_kq8_0_rows__x86_64_v3,
     &tq_append_d64_kf16_rows__x86_64_v3,
-    &tq_append_d64_vturbo2_rows__x86_64_v3,
-    &tq_append_d64_vturbo3_rows__x86_64_v3,
-    &tq_append_d64_vturbo4_rows__x86_64_v3,
-    &tq_append_d64_vgain2_rows__x86_64_v3,
-    &tq_append_d64_vgain3_rows__x86_64_v3,
-    &tq_append_d64_vgain4_rows__x86_64_v3,
-    &tq_append_d64_vq8_0_rows__x86_64_v3,
-    &tq_append_d64_vf16_rows__x86_64_v3,
     &tq_append_d128_kturbo2_rows__x86_64_v3,
     &tq_append_d128_kturbo3_rows__x86_64_v3,
     &tq_append_d128_kturbo4_rows__x86_64_v3,
@@ -905,6 +897,14 @@ static const tq_variant *const VARIANTS[] = {
     &tq_append_d128_kgain4_rows__x86_64_v3,
     &tq_append_d128_kq8_0_rows__x86_64_v3,
     &tq_append_d128_kf16_rows__x86_64_v3,
+    &tq_append_d64_vturbo2_rows__x86_64_v3,
+    &tq_append_d64_vturbo3_rows__x86_64_v3,
+    &tq_append_d64_vturbo4_rows__x86_64_v3,
+    &tq_append_d64_vgain2_rows__x86_64_v3,
+    &tq_append_d64_vgain3_rows__x86_64_v3,
+    &tq_append_d64_vgain4_rows__x86_64_v3,
+    &tq_append_d64_vq8_0_rows__x86_64_v3,
+    &tq_append_d64_vf16_rows__x86_64_v3,
     &tq_append_d128_vturbo2_rows__x86_64_v3,
     &tq_append_d128_vturbo3_rows__x86_64_v3,
     &tq_append_d128_vturbo4_rows__x86_64_v3,
@@ -921,14 +921,6 @@ static const tq_variant *const VARIANTS[] = {
     &tq_dequantise_d64_kgain4_rows__x86_64_v3,
     &tq_dequantise_d64_kq8_0_rows__x86_64_v3,
     &tq_dequantise_d64_kf16_rows__x86_64_v3,
-    &tq_dequantise_d64_vturbo2_rows__x86_64_v3,
-    &tq_dequantise_d64_vturbo3_rows__x86_64_v3,
-    &tq_dequantise_d64_vturbo4_rows__x86_64_v3,
-    &tq_dequantise_d64_vgain2_rows__x86_64_v3,
-    &tq_dequantise_d64_vgain3_rows__x86_64_v3,
-    &tq_dequantise_d64_vgain4_rows__x86_64_v3,
-    &tq_dequantise_d64_vq8_0_rows__x86_64_v3,
-    &tq_dequantise_d64_vf16_rows__x86_64_v3,
     &tq_dequantise_d128_kturbo2_rows__x86_64_v3,
     &tq_dequantise_d128_kturbo3_rows__x86_64_v3,
     &tq_dequantise_d128_kturbo4_rows__x86_64_v3,
@@ -937,6 +929,14 @@ static const tq_variant *const VARIANTS[] = {
     &tq_dequantise_d128_kgain4_rows__x86_64_v3,
     &tq_dequantise_d128_kq8_0_rows__x86_64_v3,
     &tq_dequantise_d128_kf16_rows__x86_64_v3,
+    &tq_dequantise_d64_vturbo2_rows__x86_64_v3,
+    &tq_dequantise_d64_vturbo3_rows__x86_64_v3,
+    &tq_dequantise_d64_vturbo4_rows__x86_64_v3,
+    &tq_dequantise_d64_vgain2_rows__x86_64_v3,
+    &tq_dequantise_d64_vgain3_rows__x86_64_v3,
+    &tq_dequantise_d64_vgain4_rows__x86_64_v3,
+    &tq_dequantise_d64_vq8_0_rows__x86_64_v3,
+    &tq_dequantise_d64_vf16_rows__x86_64_v3,
     &tq_dequantise_d128_vturbo2_rows__x86_64_v3,
     &tq_dequantise_d128_vturbo3_rows__x86_64_v3,
     &tq_dequantise_d128_vturbo4_rows__x86_64_v3,

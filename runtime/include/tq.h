@@ -4,8 +4,10 @@
  * nothing, take the caller's workspace and are called by every thread of the caller's pool with its index.
  *
  * Conventions
- *   shapes      head_dim values per head vector; n_kv_heads KV heads; gqa query heads share one KV head, so query
- *               head h reads KV head h / gqa. Value strides are counted in floats, cache strides in bytes.
+ *   shapes      head_dim values per head vector of q and K, tq_v_head_dim(head_dim) per one of V and of outputs;
+ *               n_kv_heads KV heads; gqa query heads share one KV head, so query head h reads KV head h / gqa. Of more
+ *               than 16 (128 in DeepSeek's latent attention) the caller makes groups: a launch each, that read one
+ *               cache. Value strides are counted in floats, cache strides in bytes.
  *   alignment   float arrays 4 bytes, cache rows 2 bytes, workspace 64 bytes; on other devices than the CPU
  *               tq_cache.data 16 bytes, and all strides of tiled caches 16 bytes.
  *   devices     on the CPU (device NULL) all pointers are host pointers. On any other device the structs, and the
@@ -136,6 +138,11 @@ TQ_API tq_status tq_format_find(const char *name, int head_dim, tq_format_info *
 TQ_API tq_status tq_scale_mode_parse(const char *name, tq_scale_mode *out);
 TQ_API const char *tq_scale_mode_name(tq_scale_mode mode);
 
+/* Values of a V row, and of an output, where K rows and q have head_dim: as many, except in multi-head latent attention,
+ * whose K rows of 576 values go with V rows of 512. A V cache of those is appended to, dequantised and repacked as one of
+ * head_dim 512. */
+TQ_API int tq_v_head_dim(int head_dim);
+
 /* How a cache holds one format. Layout "rows": a unit is the row of one token. Tiled layouts ("tile_mma", "tile_wmma",
  * "tile_mfma", "tile_lane") serve GPUs: a unit is the tile of keys_per_unit tokens of one KV head, in whose bytes they
  * lie interleaved. */
@@ -198,7 +205,7 @@ typedef struct tq_plan_desc {
     size_t struct_size; /* sizeof(tq_plan_desc); set by TQ_PLAN_DESC_INIT */
     tq_op op;
     tq_side side; /* append, dequantise, repack: which half of the cache */
-    int head_dim;
+    int head_dim; /* of K; append, dequantise, repack: of `side` */
     int n_kv_heads;
     int gqa;              /* decode, prefill: query heads per KV head */
     const char *k_format; /* decode, prefill: both; append, dequantise, repack: the one of `side` */
@@ -363,7 +370,7 @@ typedef struct tq_decode_args {
     int n_sink;                /* slots 0 .. n_sink-1 are read from sink_k, sink_v (f16 rows) instead, from which
                                * the caller has subtracted the same mean, or RoPE-rotated mean, as the cache has; 0: none */
     const tq_cache *sink_k, *sink_v;
-    float *out; /* (s, h): out + s*out_seq_stride + h*out_head_stride */
+    float *out; /* (s, h): out + s*out_seq_stride + h*out_head_stride, as many floats as a row of V has values */
     size_t out_seq_stride, out_head_stride;
     float *lse; /* [batch][n_kv_heads*gqa] natural log of the softmax denominator; NULL: not wanted */
 } tq_decode_args;

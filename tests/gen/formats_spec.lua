@@ -5,7 +5,7 @@ package.path = "gen/?.lua;" .. package.path
 
 local formats = require "formats"
 
-local HEAD_DIMS = { 64, 80, 96, 112, 128, 160, 192, 256, 512 }
+local HEAD_DIMS = { 64, 80, 96, 112, 128, 160, 192, 256, 512, 576 }
 
 local function row_bytes(name, head_dim)
     return assert(formats.layout(name, head_dim)).row_bytes
@@ -15,10 +15,10 @@ describe("rows", function()
     it("have the documented sizes", function()
         local expected = {
             turbo2 = { [64] = 20, [80] = 22, [128] = 40, [256] = 80 },
-            turbo3 = { [64] = 28, [80] = 32, [112] = 44, [128] = 56, [256] = 112 },
+            turbo3 = { [64] = 28, [80] = 32, [112] = 44, [128] = 56, [256] = 112, [576] = 252 },
             turbo4 = { [64] = 36, [80] = 42, [112] = 58, [128] = 72, [256] = 144 },
             gain2 = { [128] = 38, [256] = 76 },
-            gain3 = { [80] = 36, [128] = 54, [256] = 108 },
+            gain3 = { [80] = 36, [128] = 54, [256] = 108, [576] = 240 },
             gain4 = { [128] = 70, [256] = 140 },
             q8_0 = { [64] = 68, [128] = 136 },
             f16 = { [80] = 160, [128] = 256 },
@@ -50,7 +50,8 @@ describe("rows", function()
         assert.is_nil(layout)
         assert.matches("32 values .* head_dim 80", reason)
         assert.is_nil(formats.layout("turbo3", 72))
-        assert.matches("chunks of one size", select(2, formats.layout("turbo3", 144)))
+        assert.matches("chunks of 48 values; units of 16", select(2, formats.layout("turbo3", 144)))
+        assert.matches("16 gain codes at most; at head_dim 448 it would need 28", select(2, formats.layout("gain4", 448)))
     end)
 end)
 

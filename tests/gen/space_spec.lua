@@ -5,6 +5,7 @@ local formats = require "formats"
 local names = require "names"
 local selection = require "selection"
 local space = require "space"
+local map = require("text").map
 
 local select, refused = selection.select, selection.refused
 
@@ -139,10 +140,10 @@ describe("a selection", function()
         refused(but { arch = "x86-64-v4" }, "--arch x86-64-v4", "nearest legal: x86-64-v3")
         refused(but { op = "decod" }, "--op decod", "nearest legal: decode")
         refused(but { layout = "tiled" }, "--layout tiled", "nearest legal: tile_mma, rows or tile_wmma")
-        refused({ set = "gpu" }, "--set gpu", "cpu, simt or sample")
+        refused({ set = "gpu" }, "--set gpu", "cpu, mla or simt")
         refused(but { head_dim = "63" }, "--head-dim 63", "multiple of 16", "--head-dim 48 or 64")
         refused(but { head_dim = "64,63" }, "--head-dim 63")
-        refused(but { head_dim = "528" }, "--head-dim 528", "32, one unit of values, to 512", "nearest legal: --head-dim 512")
+        refused(but { head_dim = "592" }, "--head-dim 592", "32, one unit of values, to 576", "nearest legal: --head-dim 576")
         refused(but { head_dim = "-1" }, "--head-dim -1", "nearest legal: --head-dim 32")
         refused(but { gqa = "17" }, "--gqa 17", "1 to 16", "nearest legal: --gqa 16")
         refused(but { gqa = "0" }, "--gqa 0", "nearest legal: --gqa 1")
@@ -163,11 +164,28 @@ describe("a selection", function()
         refused(but { head_dim = "80", k = "q8_0" }, "--k q8_0 with --head-dim 80", "q8_0 blocks hold 32 values",
             "--head-dim 64 or 96")
         refused(but { head_dim = "80", v = "q8_0" }, "--v q8_0 with --head-dim 80")
+        refused(but { head_dim = "144" }, "--k turbo3 with --head-dim 144", "3 rotation chunks of 48", "--head-dim 128 or 160")
+        refused(but { head_dim = "320", k = "gain3" }, "--k gain3 with --head-dim 320", "16 gain codes at most")
     end)
 
     it("refuses to be empty", function()
         refused({ arch = "c", op = "decode", head_dim = "48,80", k = "q8_0" }, "selects nothing", "q8_0 blocks hold 32")
         refused({ arch = "c", op = "decode", k = "f16", v = "turbo3", block = "1,32", head_dim = "80" }, "--block 32")
+    end)
+end)
+
+describe("head_dim 576", function()
+    local function of_op(op)
+        return assert(select { arch = "c", op = op, head_dim = "512,576", gqa = "16", k = "turbo3", v = "gain4", tile = "128" })
+    end
+
+    it("has V rows of 512 values, which have one kernel with those of head_dim 512", function()
+        assert.same({ "tq_append_d512_kturbo3_rows__c", "tq_append_d576_kturbo3_rows__c", "tq_append_d512_vgain4_rows__c" },
+            map(of_op "append", names.print))
+        assert.same({ "tq_decode_d512_g16_kturbo3_vgain4_rows__c_t128", "tq_decode_d576_g16_kturbo3_vgain4_rows__c_t128" },
+            map(of_op "decode", names.print))
+        local _, message = space.check { arch = "c", op = "append", head_dim = 576, side = "v", v = "gain4", layout = "rows" }
+        assert.is_truthy(message:find("side v with --head-dim 576 is illegal: V rows", 1, true), message)
     end)
 end)
 
@@ -191,9 +209,11 @@ describe("a variant put together by hand", function()
         broken("tile", 96, "--tile 96")
         broken("gqa", nil, "decode needs gqa")
         broken("side", "k", "decode has no side")
-        broken("op", "append", "append has no gqa")
+        broken("op", "append", "append needs side")
         broken("head_dim", 130, "--head-dim 130")
         broken("v", "turbo5", "--v turbo5")
-        assert.is_nil((space.check { arch = "c", op = "append", head_dim = 64, layout = "rows" }))
+        local append = { arch = "c", op = "append", head_dim = 64, side = "k", k = "turbo3", layout = "rows", gqa = 4 }
+        local _, message = space.check(append)
+        assert.equal("append has no gqa", message)
     end)
 end)

@@ -42,9 +42,10 @@ describe("transform.chunks", function()
         assert.same({ 448 }, sizes(448))
     end)
 
-    it("cuts what is left into 128s and a remainder", function()
-        assert.same({ 128, 16 }, sizes(144))
-        assert.same({ 128, 128, 128, 128, 64 }, sizes(576))
+    it("cuts what is left into the fewest equal chunks", function()
+        assert.same({ 48, 48, 48 }, sizes(144))
+        assert.same({ 160, 160, 160 }, sizes(480))
+        assert.same({ 192, 192, 192 }, sizes(576))
     end)
 
     it("covers every multiple of 16 up to 1024 with legal chunks", function()
@@ -52,6 +53,7 @@ describe("transform.chunks", function()
             local next_value = 0
             for _, chunk in ipairs(assert(transform.chunks(head_dim))) do
                 assert.equal(next_value, chunk.first_value)
+                assert.equal(head_dim // #transform.chunks(head_dim), chunk.size)
                 assert.equal(chunk.size, chunk.pow2 * chunk.odd)
                 assert.equal(0, chunk.pow2 & (chunk.pow2 - 1))
                 assert.is_true(chunk.pow2 >= 16 and chunk.odd % 2 == 1 and chunk.odd <= 7)
