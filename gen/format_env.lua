@@ -57,12 +57,12 @@ local function is_symmetric(centroids)
     return true
 end
 
--- Entries for index bytes 0..15; where a gain has a sign, bit 3 of the index carries it and negates the centroid.
+-- Entries for code bytes 0..15; where a gain has a sign, bit 3 of the code carries it and negates the centroid.
 local function lookup_table(layout)
-    local out = {}
+    local out, bits = {}, layout.format.bits
     for i = 0, 15 do
-        local entry = layout.table.centroids[(i & ((1 << layout.format.bits) - 1)) + 1]
-        out[i + 1] = layout.table.signed and i >= 8 and -entry or entry
+        local entry = layout.table.centroids[(i & ((1 << bits) - 1)) + 1]
+        out[formats.code(bits, i) + 1] = layout.table.signed and i >= 8 and -entry or entry
     end
     return out
 end

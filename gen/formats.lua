@@ -86,6 +86,15 @@ function formats.v_head_dim(head_dim)
     return head_dim == 576 and 512 or head_dim
 end
 
+-- The code that rows store for an index. Two 4-bit codes that differ in the top bit are of one sign: then a table of 16 bytes
+-- is two of 8 whose lookups a GPU joins by an exclusive or, and where tables of 8 magnitudes do, the sign is a bit.
+function formats.code(bits, index)
+    if bits ~= 4 then
+        return index
+    end
+    return index >= 8 and 2 * (index - 8) or 2 * (7 - index) + 1
+end
+
 local function chunks_of(format, head_dim)
     if format.rotated then
         return transform.chunks(head_dim)

@@ -10,7 +10,7 @@
 --   group  of the lane, 0 to 3
 --   lane   whose 16-byte loads yield the words: word x = bits * group + i of a lane is number
 --          (x / 4 * lanes + lane) * 4 + x % 4 of the sub-tile
--- rows: no atoms; words as a row has them, 4-bit codes as sign and magnitude; lane = key, group and i replaced by the number
+-- rows: no atoms; words as a row has them, but the sign of 4-bit codes in their top bit; lane = key, group and i replaced by the number
 --        of the word in the chunk.
 --
 -- gains  number and half of the word that holds four gain codes, top bits where those of codes are ("s0" to "s2" are the

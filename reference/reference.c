@@ -69,18 +69,21 @@ static int bit_position(int bits, int n, int v, int bit) {
 }
 
 static int get_index(int bits, int n, const uint8_t *unit, int v) {
-    int index = 0;
+    int code = 0;
     for (int bit = 0; bit < bits; bit++) {
         int at = bit_position(bits, n, v, bit);
-        index |= (unit[at / 8] >> at % 8 & 1) << bit;
+        code |= (unit[at / 8] >> at % 8 & 1) << bit;
     }
-    return bits == 8 ? (int8_t)index : index;
+    if (bits == 4) /* a magnitude, and a sign in bit 0 */
+        return code % 2 ? 7 - code / 2 : 8 + code / 2;
+    return bits == 8 ? (int8_t)code : code;
 }
 
 static void put_index(int bits, int n, uint8_t *unit, int v, int index) {
+    int code = bits != 4 ? index : index < 8 ? 2 * (7 - index) + 1 : 2 * (index - 8);
     for (int bit = 0; bit < bits; bit++) {
         int at = bit_position(bits, n, v, bit);
-        unit[at / 8] = (uint8_t)(unit[at / 8] & ~(1 << at % 8)) | (uint8_t)((index >> bit & 1) << at % 8);
+        unit[at / 8] = (uint8_t)(unit[at / 8] & ~(1 << at % 8)) | (uint8_t)((code >> bit & 1) << at % 8);
     }
 }
 

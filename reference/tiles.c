@@ -93,7 +93,7 @@ static void put_bit(uint8_t *bytes, int at, int bit) {
     bytes[at / 8] = (uint8_t)((bytes[at / 8] & ~(1 << at % 8)) | bit << at % 8);
 }
 
-/* Natural 4-bit index to magnitude and sign bit, and back. */
+/* 4-bit index to magnitude and sign, and back. */
 static int stored_of(int bits, int index) {
     return bits != 4 ? index : index >= 8 ? index - 8 : 8 | (7 - index);
 }
@@ -120,10 +120,14 @@ static int gain_bit(int kind, tq_side side, int key, int i, int bit) {
 
 /* ---- tile_lane, K: words of rows -------------------------------------------------------------------------------- */
 
-/* Two 4-bit indices in a byte, natural ones to magnitudes and sign bits or back. */
+/* Two 4-bit codes in a byte: the sign goes from bit 0 to bit 3, or back. */
 static uint8_t converted(uint8_t byte, int to_row) {
-    int low = byte & 15, high = byte >> 4;
-    return (uint8_t)(to_row ? index_of(4, low) | index_of(4, high) << 4 : stored_of(4, low) | stored_of(4, high) << 4);
+    int out = 0;
+    for (int shift = 0; shift < 8; shift += 4) {
+        int code = byte >> shift & 15;
+        out |= (to_row ? code % 8 * 2 + code / 8 : code / 2 + code % 2 * 8) << shift;
+    }
+    return (uint8_t)out;
 }
 
 /* Copies between the words of a key's chunk and the payload of a row's chunk. */

@@ -99,10 +99,10 @@ static void test_documented_bytes(void **state) {
 
     format.bits = 4;
     format.row_bytes = 18;
-    row[2 + 4 + 1] = 0xa5; /* word 1, byte 1: value 1 of groups 2 and 3 */
+    row[2 + 4 + 1] = 0xa3; /* word 1, byte 1: value 1 of groups 2 and 3, minus magnitude 1 and plus magnitude 5 */
     tq_ref_unpack(&format, row, &codes);
-    assert_int_equal(codes.index[2 * 4 + 1], 0x5);
-    assert_int_equal(codes.index[3 * 4 + 1], 0xa);
+    assert_int_equal(codes.index[2 * 4 + 1], 7 - 1);
+    assert_int_equal(codes.index[3 * 4 + 1], 8 + 5);
     assert_true(codes.scale[31] == 1.0);
 
     memset(row + 2, 0, 32);

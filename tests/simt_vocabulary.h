@@ -92,12 +92,21 @@ static void test_wide_tables(void **state) {
         tqg_u32 bytes[4], table[4];
         for (int i = 0; i < 4; i++)
             bytes[i] = (tqg_u32)random_bits(&r);
+#ifdef TQG_VENDOR_CUDA
+        for (int i = 0; i < 2; i++)
+            bytes[2 + i] = (bytes[2 + i] & 0x7f7f7f7f) | (bytes[i] & 0x80808080);
+#endif
         const tqg_u32 word = (tqg_u32)random_bits(&r);
         tqg_table16(bytes, table);
         for (int half = 0; half < 2; half++)
             for (int i = 0; i < 4; i++) {
                 const unsigned code = nibble_of(word, TQG_NIBBLE(half, i));
                 assert_int_equal(byte_of(tqg_lookup16(table, word, half), i), byte_of(bytes[code / 4], (int)code % 4));
+#ifdef TQG_VENDOR_CUDA
+                const unsigned in_row = nibble_of(word, 4 * half + i);
+                assert_int_equal(byte_of(tqg_row_lookup16(table, word, half), i),
+                                 byte_of(bytes[in_row / 4], (int)in_row % 4));
+#endif
             }
     }
 }

@@ -44,10 +44,10 @@ local function plan_rows(of, variant, arch)
     local k, v = mma_rows(format_of(variant.k, variant.head_dim), variant.head_dim),
         mma_rows(format_of(variant.v, variant.head_dim), variant.head_dim)
     of.q_registers, of.outputs = 2 * k.k_steps, 4 * v.v_tiles
-    of.aux_bytes = k.k_aux + v.v_aux
+    of.aux_bytes = k.k_aux + v.v_aux + of.groups * k.k_begin + v.v_begin
     of.words = math.min(k.words, 8) + math.min(v.words, 8) + 8 -- where rows are copied from, and addresses
     of.words = of.words + (k.gain_words + v.gain_words > 0 and math.max(k.unit_bytes, v.unit_bytes) + 12 or 0)
-    of.scaled_weights = v.numbers and variant.v ~= "f16"
+    of.scaled_weights = v.offset
     local stage = ROW_KEYS * 16 * (k.words + v.words)
     local rest = 4 * variant.gqa * variant.head_dim
     for _, try in ipairs { { 4, 2 }, { 4, 1 }, { 2, 1 }, { 1, 1 } } do

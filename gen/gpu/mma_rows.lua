@@ -5,17 +5,20 @@ local KEYS = 32
 
 return function(f, head_dim)
     local gains = f.bits < 16 and f.subs > 0
-    local m = { numbers = f.bits >= 8 }
+    -- by_unit: the four or eight lanes of a product share a unit; else each has one of its own. offset: values come as bytes
+    -- below a constant one, and what is too much in them is taken off by products with a constant.
+    local m = { by_unit = f.bits >= 8 or f.bits == 4 and not gains }
+    m.offset = m.by_unit and f.bits < 16
     m.words = (f.row_bytes + 14 + 15) // 16
     m.unit_bytes = 4 * f.bits
     m.full_units = head_dim // 32
-    m.tail = not m.numbers and head_dim % 32 ~= 0
+    m.tail = not m.by_unit and head_dim % 32 ~= 0
     m.n_blocks = f.bits < 16 and f.n_blocks or 1
     m.block_units = f.bits < 16 and f.full_units + (f.tail and 1 or 0) or (head_dim + 31) // 32
-    -- Upper byte of 2^n: 1.125 2^n times the largest factor is still a half.
-    m.one = gains and 0x48 or 0x38
+    -- Upper byte of 2^n. Codes: 1.125 2^n times the largest factor is still a half. q8_0: the byte below counts ones.
+    m.one = gains and 0x48 or f.bits == 8 and 0x64 or 0x38
     -- k steps of S and row blocks of O, of which the last ones take off what rounding left.
-    if m.numbers then
+    if m.by_unit then
         local units = (head_dim + 31) // 32
         m.k_parts, m.v_parts, m.k_steps, m.v_tiles = units, units, 2 * units, 2 * units
     else
@@ -32,12 +35,14 @@ return function(f, head_dim)
     if gains then
         m.k_aux_tail = m.n_blocks * m.gain_words * KEYS * 16
         m.v_aux_tail = m.n_blocks * m.gain_words * 8 * 80
-    elseif m.numbers and f.bits < 16 then
+    elseif m.offset then
         m.k_aux_tail, m.v_aux_tail = KEYS * (factors + 4) * 4, KEYS // 2 * factors * 4
     end
     m.k_aux = m.k_aux_tail + (m.tail and KEYS * 48 or 0)
     m.v_aux = m.v_aux_tail + (m.tail and 16 * 80 or 0)
+    -- For the whole of a kernel: of K, per group of columns, what products with the offset come to; of V the offset.
+    m.k_begin, m.v_begin = m.offset and 64 * m.k_parts or 0, m.offset and 16 or 0
     -- What a decoded half stands for, in units of those of templates/gpu/codes.h.
-    m.unit = m.numbers and 1 or 16
+    m.unit = f.bits >= 8 and 1 or 16
     return m
 end

@@ -30,7 +30,7 @@ enum {
 };
 
 static const float STEP = 0x1.ff12a2p-15f;
-static const int8_t CENTROIDS[16] = {-125, -98, -78, -61, -45, -31, -18, -6, 6, 18, 31, 45, 61, 78, 98, 125};
+static const int8_t CENTROIDS[16] = {6, -6, 18, -18, 31, -31, 45, -45, 61, -61, 78, -78, 98, -98, 125, -125};
 static const int8_t GAINS[16] = {24, 26, 28, 30, 32, 34, 35, 37, 39, 42, 44, 46, 49, 53, 57, 63};
 static const float ROTATE_UNIT = 0x1p-3f;
 static const uint32_t K_SIGNS[] = {0xc7ab5605, 0xb667b903};

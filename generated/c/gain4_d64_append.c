@@ -18,7 +18,7 @@ enum {
 };
 
 static const float STEP = 0x1.ff12a2p-15f;
-static const float CENTROIDS[16] = {-0x1.f4p+6f, -0x1.88p+6f, -0x1.38p+6f, -0x1.e8p+5f, -0x1.68p+5f, -0x1.fp+4f, -0x1.2p+4f, -0x1.8p+2f, 0x1.8p+2f, 0x1.2p+4f, 0x1.fp+4f, 0x1.68p+5f, 0x1.e8p+5f, 0x1.38p+6f, 0x1.88p+6f, 0x1.f4p+6f};
+static const float CENTROIDS[16] = {0x1.8p+2f, -0x1.8p+2f, 0x1.2p+4f, -0x1.2p+4f, 0x1.fp+4f, -0x1.fp+4f, 0x1.68p+5f, -0x1.68p+5f, 0x1.e8p+5f, -0x1.e8p+5f, 0x1.38p+6f, -0x1.38p+6f, 0x1.88p+6f, -0x1.88p+6f, 0x1.f4p+6f, -0x1.f4p+6f}; /* by code */
 static const float ROTATE_UNIT = 0x1p-3f;
 
 /* ---- indices in the payload: see the byte layout in docs/formats.md ---------------------------------------------- */
@@ -87,8 +87,8 @@ static const float FIRST = 0x0p+0f;
 static const float BOUNDARY_2[8] = {-0x1.a8p+5f, 0x1.a8p+5f, -0x1.a8p+5f, 0x1.a8p+5f, -0x1.a8p+5f, 0x1.a8p+5f, -0x1.a8p+5f, 0x1.a8p+5f};
 static const float BOUNDARY_3[8] = {-0x1.6p+6f, -0x1.88p+4f, 0x1.88p+4f, 0x1.6p+6f, -0x1.6p+6f, -0x1.88p+4f, 0x1.88p+4f, 0x1.6p+6f};
 static const float BOUNDARY_4[8] = {-0x1.bep+6f, -0x1.16p+6f, -0x1.3p+5f, -0x1.8p+3f, 0x1.8p+3f, 0x1.3p+5f, 0x1.16p+6f, 0x1.bep+6f};
-/* Magnitudes, the outermost first. */
-static const float LEVEL[8] = {0x1.f4p+6f, 0x1.88p+6f, 0x1.38p+6f, 0x1.e8p+5f, 0x1.68p+5f, 0x1.fp+4f, 0x1.2p+4f, 0x1.8p+2f};
+/* Magnitudes. */
+static const float LEVEL[8] = {0x1.8p+2f, 0x1.2p+4f, 0x1.fp+4f, 0x1.68p+5f, 0x1.e8p+5f, 0x1.38p+6f, 0x1.88p+6f, 0x1.f4p+6f};
 
 /* Quantises `vectors` <= TOGETHER vectors times the inverse of each run's unit into codes. Adds y*c to *dot and c*c to
  * *square, c their centroids times gains. Step by step for all: the chain of one vector is long. */
@@ -109,9 +109,11 @@ TQV_INLINE void quantise(const float *y, const int vectors, const float *inverse
     TQV_UNROLL for (int i = 0; i < vectors; i++)
         m[i] = tqv_sub32(tqv_add32(m[i], m[i]), tqv_ge(t[i], tqv_lookup_f32(BOUNDARY_4, m[i])));
     TQV_UNROLL for (int i = 0; i < vectors; i++) {
-        /* the low bits of an index count magnitudes downwards, for positive values once they are inverted */
-        const tqv_f32 level = tqv_lookup_f32(LEVEL, tqv_xor(m[i], ge[i]));
+        /* the low bits of an index count magnitudes upwards, for negative values once they are inverted */
+        const tqv_bits negative = tqv_xor(ge[i], tqv_bset1(-1)), magnitude = tqv_xor(m[i], negative);
+        const tqv_f32 level = tqv_lookup_f32(LEVEL, magnitude);
         const tqv_f32 value = tqv_abs(v[i]);
+        m[i] = tqv_sub32(tqv_and(tqv_add32(magnitude, magnitude), tqv_bset1(14)), negative);
         const tqv_f32 c = tqv_mul(level, tqv_set1(gain[i * TQV_LANES / 16]));
         *dot = tqv_fma(value, c, *dot);
         *square = tqv_fma(c, c, *square);

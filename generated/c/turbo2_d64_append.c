@@ -18,7 +18,7 @@ enum {
 };
 
 static const float STEP = 0x1.50a79ep-9f;
-static const float CENTROIDS[4] = {-0x1.24p+6f, -0x1.6p+4f, 0x1.6p+4f, 0x1.24p+6f};
+static const float CENTROIDS[16] = {-0x1.24p+6f, -0x1.6p+4f, 0x1.6p+4f, 0x1.24p+6f, -0x1.24p+6f, -0x1.6p+4f, 0x1.6p+4f, 0x1.24p+6f, -0x1.24p+6f, -0x1.6p+4f, 0x1.6p+4f, 0x1.24p+6f, -0x1.24p+6f, -0x1.6p+4f, 0x1.6p+4f, 0x1.24p+6f}; /* by code */
 static const float ROTATE_UNIT = 0x1p-3f;
 
 /* ---- indices in the payload: see the byte layout in docs/formats.md ---------------------------------------------- */

@@ -18,7 +18,7 @@ enum {
 };
 
 static const float STEP = 0x1.b4d6aap-10f;
-static const float CENTROIDS[8] = {-0x1.c4p+6f, -0x1.1cp+6f, -0x1.4p+5f, -0x1.ap+3f, 0x1.ap+3f, 0x1.4p+5f, 0x1.1cp+6f, 0x1.c4p+6f};
+static const float CENTROIDS[16] = {-0x1.c4p+6f, -0x1.1cp+6f, -0x1.4p+5f, -0x1.ap+3f, 0x1.ap+3f, 0x1.4p+5f, 0x1.1cp+6f, 0x1.c4p+6f, -0x1.c4p+6f, -0x1.1cp+6f, -0x1.4p+5f, -0x1.ap+3f, 0x1.ap+3f, 0x1.4p+5f, 0x1.1cp+6f, 0x1.c4p+6f}; /* by code */
 static const float ROTATE_UNIT = 0x1.6a09e6p-4f;
 
 /* ---- indices in the payload: see the byte layout in docs/formats.md ---------------------------------------------- */

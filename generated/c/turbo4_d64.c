@@ -29,7 +29,7 @@ enum {
 };
 
 static const float STEP = 0x1.63c6fep-9f;
-static const int8_t CENTROIDS[16] = {-122, -93, -73, -57, -43, -30, -18, -6, 6, 18, 30, 43, 57, 73, 93, 122};
+static const int8_t CENTROIDS[16] = {6, -6, 18, -18, 30, -30, 43, -43, 57, -57, 73, -73, 93, -93, 122, -122};
 static const float ROTATE_UNIT = 0x1p-3f;
 static const uint32_t K_SIGNS[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS[] = {0x875b9307, 0xc7b81777};

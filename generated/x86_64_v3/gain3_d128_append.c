@@ -18,7 +18,7 @@ enum {
 };
 
 static const float STEP = 0x1.bb437p-15f;
-static const float CENTROIDS[8] = {-0x1.3p+6f, -0x1.7p+5f, -0x1.8p+4f, -0x1.4p+2f, 0x1.ap+3f, 0x1p+5f, 0x1.bp+5f, 0x1.6p+6f};
+static const float CENTROIDS[16] = {-0x1.3p+6f, -0x1.7p+5f, -0x1.8p+4f, -0x1.4p+2f, 0x1.ap+3f, 0x1p+5f, 0x1.bp+5f, 0x1.6p+6f, 0x1.3p+6f, 0x1.7p+5f, 0x1.8p+4f, 0x1.4p+2f, -0x1.ap+3f, -0x1p+5f, -0x1.bp+5f, -0x1.6p+6f}; /* by code */
 static const float ROTATE_UNIT = 0x1.6a09e6p-4f;
 
 /* ---- indices in the payload: see the byte layout in docs/formats.md ---------------------------------------------- */

@@ -18,7 +18,7 @@ enum {
 };
 
 static const float STEP = 0x1.1b888ap-10f;
-static const float CENTROIDS[4] = {-0x1.ecp+6f, -0x1.28p+5f, 0x1.28p+5f, 0x1.ecp+6f};
+static const float CENTROIDS[16] = {-0x1.ecp+6f, -0x1.28p+5f, 0x1.28p+5f, 0x1.ecp+6f, -0x1.ecp+6f, -0x1.28p+5f, 0x1.28p+5f, 0x1.ecp+6f, -0x1.ecp+6f, -0x1.28p+5f, 0x1.28p+5f, 0x1.ecp+6f, -0x1.ecp+6f, -0x1.28p+5f, 0x1.28p+5f, 0x1.ecp+6f}; /* by code */
 static const float ROTATE_UNIT = 0x1.6a09e6p-4f;
 
 /* ---- indices in the payload: see the byte layout in docs/formats.md ---------------------------------------------- */

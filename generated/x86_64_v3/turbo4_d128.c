@@ -29,7 +29,7 @@ enum {
 };
 
 static const float STEP = 0x1.2be1fap-9f;
-static const int8_t CENTROIDS[16] = {-104, -79, -62, -48, -36, -25, -15, -5, 5, 15, 25, 36, 48, 62, 79, 104};
+static const int8_t CENTROIDS[16] = {5, -5, 15, -15, 25, -25, 36, -36, 48, -48, 62, -62, 79, -79, 104, -104};
 static const float ROTATE_UNIT = 0x1.6a09e6p-4f;
 static const uint32_t K_SIGNS[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};

@@ -21,7 +21,7 @@ enum {
 
 static const float STEP = ${hexf(step)};
 % if bits < 8 then
-static const float CENTROIDS[${1 << bits}] = {${floats(centroids)}};
+static const float CENTROIDS[16] = {${floats(lookup_table)}}; /* by code */
 % end
 % if rotated then
 static const float ROTATE_UNIT = ${hexf(1 / math.sqrt(pow2))};
@@ -119,8 +119,8 @@ static const float FIRST = ${hexf(boundaries(1)[1])};
 static const float BOUNDARY_${step}[8] = {${floats(boundaries(step))}};
 %     end
 %     if bits == 4 then
-/* Magnitudes, the outermost first. */
-static const float LEVEL[8] = {${floats(map(table.move(centroids, 1, 8, 1, {}), math.abs))}};
+/* Magnitudes. */
+static const float LEVEL[8] = {${floats(table.move(centroids, 9, 16, 1, {}))}};
 %     else
 static const float LEVEL[8] = {${floats(centroids)}};
 %     end
@@ -143,9 +143,11 @@ TQV_INLINE void quantise(const float *y, const int vectors, const float *inverse
 %     end
     TQV_UNROLL for (int i = 0; i < vectors; i++) {
 %     if bits == 4 then
-        /* the low bits of an index count magnitudes downwards, for positive values once they are inverted */
-        const tqv_f32 level = tqv_lookup_f32(LEVEL, tqv_xor(m[i], ge[i]));
+        /* the low bits of an index count magnitudes upwards, for negative values once they are inverted */
+        const tqv_bits negative = tqv_xor(ge[i], tqv_bset1(-1)), magnitude = tqv_xor(m[i], negative);
+        const tqv_f32 level = tqv_lookup_f32(LEVEL, magnitude);
         const tqv_f32 value = tqv_abs(v[i]);
+        m[i] = tqv_sub32(tqv_and(tqv_add32(magnitude, magnitude), tqv_bset1(14)), negative);
 %     else
         const tqv_f32 level = tqv_lookup_f32(LEVEL, m[i]);
         const tqv_f32 value = v[i];

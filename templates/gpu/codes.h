@@ -8,7 +8,7 @@
  *   decoded value = half * gain's half * stored scale * P_UNIT  (gain formats)
  *
  *   P_nibbles(words, nibbles)  a unit of 32 values, as stored, to 4 words of 8 codes; P_tail_nibbles a last 16 to 2.
- *                              Nibbles: 2 and 3 bits the code; 4 bits the magnitude, and bit 3 set if negative
+ *                              Nibbles: 2 and 3 bits the code; 4 bits the magnitude, and bit 3 set if negative, as in tiles
  *   P_bytes(nibbles, half, lo, hi)  four codes to the low and high bytes of their halves
  *   P_pairs(nibbles, pairs)    8 codes to 4 pairs
  *   P_unit(words, pairs)       a unit to 16 pairs; P_tail a last 16 to 8
@@ -57,7 +57,7 @@ TQG_FN void ${p}_nibbles(const tqg_u32 *w, tqg_u32 *n) {
 %     else
     TQG_UNROLL
     for (int i = 0; i < 4; i++)
-        n[i] = tqg_sign_magnitude(w[i]);
+        n[i] = tqg_sign_up(w[i]);
 %     end
 }
 %     if f.tail then
@@ -71,8 +71,8 @@ TQG_FN void ${p}_tail_nibbles(const tqg_u32 *w, tqg_u32 *n) {
     n[0] = w[0];
     n[1] = (half & 0x07070707u) | spare << 4;
 %         else
-    n[0] = tqg_sign_magnitude(w[0]);
-    n[1] = tqg_sign_magnitude(w[1]);
+    n[0] = tqg_sign_up(w[0]);
+    n[1] = tqg_sign_up(w[1]);
 %         end
 }
 %     end

@@ -151,7 +151,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     tqg_u32 q[GROUPS * Q_REGISTERS];
     TQG_UNROLL
     for (int i = 0; i < GROUPS * Q_REGISTERS; i++)
-%         if rows and k.bits < 8 then
+%         if rows and not mma_rows(k, head_dim).by_unit then
         q[i] = i % Q_REGISTERS < K_SUMS_AT ? ${register("i / Q_REGISTERS", "i % Q_REGISTERS")} : 0;
     TQG_UNROLL
     for (int i = 0; i < GROUPS * K_PARTS; i++) {
@@ -166,6 +166,15 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % -- How operand functions are told where q is: a flag, registers, shared memory.
 % local q_in_shared = mma.q_shared and "1" or "0"
 % local function q_at(offset) return mma.q_shared and "0, q" .. offset or "q" .. offset .. ", 0" end
+% if rows and mma.aux_bytes > 0 then
+    unsigned char *const begin = aux + K_AUX_BYTES + V_AUX_BYTES;
+%     if mma_rows(k, head_dim).offset then
+    k_row_begin(GROUPS, ${q_in_shared}, ${q_at("")}, Q_REGISTERS, begin);
+%     end
+%     if mma_rows(v, head_dim).offset then
+    v_row_begin(begin + GROUPS * K_BEGIN_BYTES);
+%     end
+% end
 
     /* Tiles from `plain` on, n_whole of them, have visible keys only, and n_plain of them scores without options. */
     const int plain = (range.begin + TQM_KEYS - 1) / TQM_KEYS, whole = range.n_kv / TQM_KEYS - plain;
@@ -184,6 +193,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     /* Scales that multiply weights stay below 2^scale_bits, weights below 2^(WEIGHT_BITS - scale_bits), so that their
      * products are halves. */
     int scale_bits = WEIGHT_BITS - 13;
+    tqg_u32 weight_limit = tqm_limit(WEIGHT_BITS - scale_bits), scale_limit = tqm_limit(scale_bits);
+    (void)scale_limit;
 
 % if bytes then
     tqg_u32 k_bytes[2];
@@ -296,7 +307,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
             s[i] = 0.0f;
 % if rows then
         k_row_scores(GROUPS, ${q_in_shared}, k_bytes, k_rows + tqm_row_at(K_PITCH, &k_cache, tqg_lane() >> 2),
-                     ${mma.aux_bytes > 0 and "aux" or "0"}, ${q_at("")}, Q_REGISTERS, s);
+                     ${mma.aux_bytes > 0 and "aux, begin" or "0, 0"}, ${q_at("")}, Q_REGISTERS, s);
 % else
         ${each_chunk("        ")} {
 %     if not mma.ahead then
@@ -370,19 +381,16 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % local scale_at = scaled_later and "scale" or "0"
         float now[GROUPS * SLOTS];
         tqg_u32 weights[GROUPS * TQM_WEIGHTS], most = 0;
-        TQG_UNROLL
-        for (int i = 0; i < GROUPS * SLOTS; i++)
-            now[i] = sum[i];
         tqm_weigh(GROUPS, EACH, s, ${scale_at}, max, now, weights);
         TQG_UNROLL
         for (int i = 0; i < GROUPS * TQM_WEIGHTS; i++)
             most = tqg_h2_max(most, weights[i]);
-        tqg_u32 over = most + tqm_limit(WEIGHT_BITS - scale_bits);
+        tqg_u32 over = most + weight_limit;
 % if not rows then
         ${each_chunk("        ")}
-            over |= v[c].pair + tqm_limit(scale_bits);
+            over |= v[c].pair + scale_limit;
 % elseif weights_times == "scales" then
-        over |= scale + tqm_limit(scale_bits);
+        over |= scale + scale_limit;
 % end
         if (tqg_any((over & 0x80008000u) != 0)) {
 % if weights_times ~= "nothing" then
@@ -394,16 +402,15 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
                 scales = tqg_h2_max(scales, v[c].pair);
 %     end
             scale_bits = tqm_scale_bits(scale_bits, scales);
+            weight_limit = tqm_limit(WEIGHT_BITS - scale_bits);
+            scale_limit = tqm_limit(scale_bits);
 % end
             tqm_raise(GROUPS, EACH, OUTPUTS, s, ${scale_at}, (float)(WEIGHT_BITS - 5 - scale_bits), max, sum, o);
-            TQG_UNROLL
-            for (int i = 0; i < GROUPS * SLOTS; i++)
-                now[i] = sum[i];
             tqm_weigh(GROUPS, EACH, s, ${scale_at}, max, now, weights);
         }
         TQG_UNROLL
         for (int i = 0; i < GROUPS * SLOTS; i++)
-            sum[i] = now[i];
+            sum[i] += now[i];
 
 % if mma.ahead then
         /* The next tile replaces this one in its registers, K and V by turns. */
@@ -414,7 +421,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % if rows then
         v_row_outputs(GROUPS, v_bytes, v_rows + tqm_row_at(V_PITCH, &v_cache, 2 * tqm_k_lane()),
                       v_rows + tqm_row_at(V_PITCH, &v_cache, 2 * tqm_k_lane() + 1),
-                      ${mma.aux_bytes > 0 and "aux + K_AUX_BYTES" or "0"}, weights, o, OUTPUTS);
+                      ${mma.aux_bytes > 0 and "aux + K_AUX_BYTES, begin + GROUPS * K_BEGIN_BYTES" or "0, 0"}, weights, o, OUTPUTS);
 % else
         ${each_chunk("        ")} {
 %     if not mma.ahead then

@@ -131,7 +131,7 @@ TQG_FN float tqd_take_bytes(tqd_dots *d, int h) {
 %         for i = 1, 8 do
 %             signed[8 + i] = -signed[i]
 %         end
-%         for _, way in ipairs { { "row", k.centroids, "as in rows" }, { "tile", signed, "sign and magnitude, as in tiles" } } do
+%         for _, way in ipairs { { "row", k.lookup_table, "as in rows" }, { "tile", signed, "as in tiles" } } do
 /* A word of eight codes, ${way[3]}, to their centroids. */
 TQG_FN void tqd_${way[1]}_bytes(tqg_u32 codes, tqg_u32 *bytes) {
     const tqg_u32 plain[4] = {${byte_table(way[2], 4)}};

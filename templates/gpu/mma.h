@@ -143,7 +143,7 @@ TQG_FN void tqm_keep(tqg_u32 *table) {
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
-/* Weights exp2(s * scale - max), scale one factor per row (0: 1), as the B operand; their sums are added to sum. Of each
+/* Weights exp2(s * scale - max), scale one factor per row (0: 1), as the B operand; and their sums. Of each
  * group of columns a lane has TQM_COLUMNS / each heads; each = 2: odd registers of s are spare, and their weights 0. */
 TQG_FN void tqm_weigh(const int groups, const int each, const float *s, const float *scale, const float *max, float *sum,
                       tqg_u32 *weights) {
@@ -156,7 +156,7 @@ TQG_FN void tqm_weigh(const int groups, const int each, const float *s, const fl
             x[r] = 0.0f;
             if (r % each == 0) {
                 x[r] = tqg_exp2(scale ? tqg_fma(s[i], scale[i % TQM_SCORES], -max[head]) : s[i] - max[head]);
-                sum[head] += x[r];
+                sum[head] = b % TQM_BLOCKS == 0 && r < TQM_COLUMNS ? x[r] : sum[head] + x[r];
             }
         }
         tqg_c_to_b(x, weights + b * TQG_MMA_B);

@@ -2,18 +2,20 @@
  * r * P_PITCH + (its address modulo 16), which is the same for rows eight apart. Values may be taken in any order, as long as
  * q and outputs take them in the same.
  *
- * Codes (turbo, gain): a lane takes half of a unit, 16 codes of one key: from each word of the unit the same two bytes, and so
- * also its spare codes. Lanes that are added up hold different units, so that scales and gains multiply what was decoded. A
- * code is one byte in the table: x = 2^n (1 + (centroid + 128) / 1024) has it below a constant one, and x f + b with
+ * By units (f16, q8_0, turbo4): the lanes share a unit, and scales multiply what a unit adds to S, and weights. But for f16 a
+ * value is one byte below a constant one: x = 2^n (1 + (value + 128) / 1024), and products with a constant take off
+ * 1.125 2^n.
+ *
+ * Else a lane takes half of a unit, 16 codes of one key: from each word of the unit the same two bytes, and so also its spare
+ * codes. Lanes that are added up hold different units, so that scales and gains multiply what was decoded: x f + b with
  * b = -1.125 2^n f, rounded, is centroid f 2^n / 1024 and what rounding left. That is taken off at the end: its product with
  * the sum of q is one more k step of S, that with the weights one more row block of O. A last unit of 16 values is decoded by
  * one lane per key and passed on in halves.
  *
- * Numbers (f16, q8_0): the lanes share a unit, and scales multiply what a unit adds to S, and weights.
- *
  *   P_row_copy, P_row_gather   start copying the rows of a tile
  *   P_row_prepare              a lane per key: scales, gains and last units for all lanes
  *   k_row_q, v_row_value       a register of q; which value a register of O belongs to, or -1
+ *   P_row_begin                what offsets need, for all tiles
  *   k_row_scores, v_row_outputs, v_row_finish   S of a tile; what a tile adds to O; once all keys are in */
 #ifdef TQG_MATRIX_MMA
 TQG_FN tqg_u32 tqm_interleave(tqg_u32 a, tqg_u32 b) { /* halves to bytes a, b, a, b */
@@ -32,7 +34,6 @@ TQG_FN const tqg_u32 *tqm_q_at(const int in_shared, const tqg_u32 *q, const tqg_
 %     local f, p, P = side.f, side.prefix, side.prefix:upper()
 %     local m = mma_rows(f, head_dim)
 %     local gains = f.bits < 16 and f.subs > 0
-%     local scales = f.bits < 16 and not gains
 
 /* ---- ${f.format} ---- */
 enum {
@@ -42,14 +43,15 @@ enum {
     ${P}_UNIT_BYTES = ${m.unit_bytes},
     ${P}_UNIT_STEP = ${m.block_units == 1 and P .. "_BLOCK_BYTES" or P .. "_UNIT_BYTES"}, /* from a unit to the next */
     ${P}_FULL_UNITS = ${m.full_units},
-%     local parts = m.numbers and "units" or p == "k" and "pairs of units" or "groups of four units"
+%     local parts = m.by_unit and "units" or p == "k" and "pairs of units" or "groups of four units"
     ${P}_PARTS = ${p == "k" and m.k_parts or m.v_parts}, /* ${parts} */
-%     if m.numbers and scales then
+%     if m.offset then
     ${P}_FACTORS = ${(m.n_blocks + 3) // 4 * 4}, /* a key's scales, in shared memory */
 %     elseif gains then
     ${P}_GAIN_WORDS = ${m.n_blocks * m.gain_words}, /* per key, of 8 codes */
 %     end
     ${P}_AUX_BYTES = ${p == "k" and m.k_aux or m.v_aux},
+    ${P}_BEGIN_BYTES = ${p == "k" and m.k_begin or m.v_begin}, /* behind those of both sides; K: per group of columns */
     ${P}_TAIL_AT = ${p == "k" and m.k_aux_tail or m.v_aux_tail}, /* within what was prepared */
 };
 /* Where in a row the payload and the scale of a unit begin. */
@@ -106,40 +108,35 @@ TQG_FN void ${p}_row_gather(const tqa_cache *cache, const tqa_range *range, int 
     for (int i = 0; i < ${P}_ROW_BYTES; i += 2)
         *(tqg_u16 *)(to + i) = visible ? *(const tqg_u16 *)(row + i) : 0;
 }
-%     if not m.numbers then
+%     if f.bits < 8 then
 
-/* Words of a unit, of one key or of two interleaved, to 4 words of 8 codes. */
-TQG_FN void ${p}_row_quads(const tqg_u32 *words, tqg_u32 *quads) {
-%         if f.bits == 4 then
-    TQG_UNROLL
-    for (int i = 0; i < 4; i++)
-        quads[i] = words[i];
-%         else
-    ${p}_nibbles(words, quads);
-%         end
-}
 /* Bytes: centroids + 128. */
 TQG_FN void ${p}_row_table(tqg_u32 *table) {
-    const tqg_u32 bytes[4] = {${byte_table(map(f.centroids, function(c) return c + 128 end), 4)}};
+%         local bytes = map(f.bits == 4 and f.lookup_table or f.centroids, function(c) return c + 128 end)
+    const tqg_u32 bytes[4] = {${byte_table(bytes, 4)}};
+%         if f.bits == 4 then
+    tqg_table16(bytes, table);
+%         else
     TQG_UNROLL
     for (int i = 0; i < 4; i++)
         table[i] = bytes[i];
+%         end
 }
-/* Four of these codes to two pairs of halves: of the first and of the second key; V: of both keys each. */
-TQG_FN void ${p}_row_pairs(const tqg_u32 *table, tqg_u32 quads, int half, tqg_u32 *a, tqg_u32 *b) {
-    const tqg_u32 codes = tqg_row_codes(quads, half);
-    tqg_u32 bytes = tqg_lookup(table[0], table[1], codes);
+/* Four codes, nibbles of a word, to such bytes. */
+TQG_FN tqg_u32 ${p}_row_bytes(const tqg_u32 *table, tqg_u32 word, int half) {
 %         if f.bits == 4 then
-    bytes = tqg_select(tqg_nibble_spread(quads, half), tqg_lookup(table[2], table[3], codes), bytes);
-%         end
-%         if p == "v" then
-    *a = tqg_zip02(bytes, ${("0x%xu"):format(m.one * 0x01010101)});
-    *b = tqg_zip13(bytes, ${("0x%xu"):format(m.one * 0x01010101)});
+    return tqg_row_lookup16(table, word, half);
 %         else
-    *a = tqg_zip01(bytes, ${("0x%xu"):format(m.one * 0x01010101)});
-    *b = tqg_zip23(bytes, ${("0x%xu"):format(m.one * 0x01010101)});
+    return tqg_lookup(table[0], table[1], tqg_row_codes(word, half));
 %         end
 }
+%     end
+%     if m.offset then
+#define ${P}_ONES ${("0x%xu"):format(m.one * 0x01010101)}
+#define ${P}_OFFSET ${("0x%xu"):format((m.one << 8 | 0x8080) * 0x10001 & 0xffffffff)} /* what is too much, negative */
+%     elseif not m.by_unit then
+#define ${P}_ONES ${("0x%xu"):format(m.one * 0x01010101)}
+
 /* b of factors f, and what b is too much. */
 TQG_FN void ${p}_row_offset(tqg_u32 f, tqg_u32 *b, tqg_u32 *left) {
     *b = tqg_h2_mul(f, ${("0x%xu"):format((m.one << 8 | 0x8080) * 0x10001 & 0xffffffff)});

@@ -1,13 +1,13 @@
 /* Rows of V as the A operand: O^T += V^T P^T, a value a row, keys k. See mma_rows.h. */
 % local f, m = v, mma_rows(v, head_dim)
 % local gains = f.bits < 16 and f.subs > 0
-% local scales = f.bits < 16 and not gains
 #ifdef TQG_MATRIX_MMA
 TQG_FN int v_row_value(int i) {
     const int tile = i / TQG_MMA_C, g = tqg_lane() >> 2, second = i % TQG_MMA_C >> 1; /* row g or g + 8 */
-% if m.numbers then
+% if m.by_unit then
     const int slot = 2 * (tile % 2) + second;
-    const int value = 32 * (tile / 2) + 4 * g + slot;
+%     local place = f.bits == 4 and "8 * (g >> 1) + 2 * (g & 1) + 4 * (slot & 1) + (slot >> 1)" or "4 * g + slot"
+    const int value = 32 * (tile / 2) + ${place};
     return value < TQA_HEAD_DIM ? value : -1;
 % else
     const int unit = 4 * (tile / 8) + (g >> 1);
@@ -24,7 +24,7 @@ TQG_FN int v_row_value(int i) {
 /* Returns the largest scale, of those that multiply weights. */
 TQG_FN tqg_u32 v_row_prepare(const unsigned char *row, unsigned char *aux) {
     tqg_u32 most = 0;
-% if m.numbers and scales then
+% if m.offset then
     TQG_UNROLL
     for (int i = 0; i < V_N_BLOCKS; i++) {
         const tqg_u32 scale = tqg_u16_at(row + i * V_BLOCK_BYTES);
@@ -52,32 +52,52 @@ TQG_FN tqg_u32 v_row_prepare(const unsigned char *row, unsigned char *aux) {
     (void)aux;
     return most;
 }
-% if m.numbers then
+% if m.by_unit then
 
 /* Four values of two keys each that this lane takes of a unit. */
-TQG_FN void v_row_four(const unsigned char *a, const unsigned char *b, tqg_u32 *pairs) {
+TQG_FN void v_row_four(const tqg_u32 *table, const unsigned char *a, const unsigned char *b, tqg_u32 *pairs) {
+    (void)table;
+%     if f.bits == 4 then
+    const tqg_u32 of_a = v_row_bytes(table, tqg_u16_at(a), 0), of_b = v_row_bytes(table, tqg_u16_at(b), 0);
+%     end
     TQG_UNROLL
     for (int i = 0; i < ${f.bits == 16 and 4 or 2}; i++) {
-%         if f.bits == 16 then
+%     if f.bits == 16 then
         pairs[i] = tqg_u16_at(a + 2 * i) | tqg_u16_at(b + 2 * i) << 16;
-%         else
+%     else
+%         if f.bits == 8 then
         const tqg_u32 x = tqm_interleave(tqg_u16_at(a + 2 * i), tqg_u16_at(b + 2 * i)) ^ 0x80808080u;
-        pairs[2 * i] = tqg_h2_add(tqg_zip01(x, 0x64646464u), 0xe480e480u);
-        pairs[2 * i + 1] = tqg_h2_add(tqg_zip23(x, 0x64646464u), 0xe480e480u);
+%         else
+        const tqg_u32 x = i ? tqg_zip23(of_a, of_b) : tqg_zip01(of_a, of_b);
 %         end
+        pairs[2 * i] = tqg_zip01(x, V_ONES);
+        pairs[2 * i + 1] = tqg_zip23(x, V_ONES);
+%     end
     }
+}
+% end
+
+% if m.offset then
+/* The offset as an operand: from shared memory, so that it stays in registers of its own. */
+TQG_FN void v_row_begin(unsigned char *begin) {
+    const tqg_u32 offset[4] = {V_OFFSET, V_OFFSET, V_OFFSET, V_OFFSET};
+    if (tqg_lane() == 0)
+        *(tqg_u4 *)begin = tqm_u4(offset);
 }
 % end
 
 /* rows: of keys 2 (lane % 4) and the next. */
 TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned char *row_a, const unsigned char *row_b,
-                          const unsigned char *aux, const tqg_u32 *weights, float *o, const int o_stride) {
+                          const unsigned char *aux, const unsigned char *begin, const tqg_u32 *weights, float *o, const int o_stride) {
     const int g = tqg_lane() >> 2, t = tqm_k_lane();
     (void)table;
     (void)aux;
     (void)t;
-% if m.numbers then
-%     if scales then
+    (void)begin;
+% if m.by_unit then
+%     if m.offset then
+    tqg_u32 offset[4];
+    tqm_read16(1, begin, offset);
     tqg_u32 factors[V_FACTORS][TQM_WEIGHTS];
     TQG_UNROLL
     for (int i = 0; i < TQM_WEIGHTS; i++) {
@@ -100,12 +120,12 @@ TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned
             TQG_UNROLL
             for (int i = 0; i < 2; i++) {
                 const int at = (16 * step + 8 * i) * V_PITCH + v_unit_at(unit) + lane_at;
-                v_row_four(row_a + at, row_b + at, pairs[i]);
+                v_row_four(table, row_a + at, row_b + at, pairs[i]);
             }
             TQG_UNROLL
             for (int n = 0; n < groups; n++) {
                 const tqg_u32 *b = weights + n * TQM_WEIGHTS + step * TQG_MMA_B;
-%     if scales then
+%     if m.offset then
                 const tqg_u32 *const by = factors[unit / V_BLOCK_UNITS] + step * TQG_MMA_B;
                 const tqg_u32 scaled[2] = {tqg_h2_mul(b[0], by[0]), tqg_h2_mul(b[1], by[1])};
                 b = scaled;
@@ -113,6 +133,9 @@ TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned
                 TQG_UNROLL
                 for (int y = 0; y < 2; y++) {
                     const tqg_u32 a[4] = {pairs[0][2 * y], pairs[0][2 * y + 1], pairs[1][2 * y], pairs[1][2 * y + 1]};
+%     if m.offset then
+                    tqg_mma_f16(o + n * o_stride + (2 * unit + y) * TQG_MMA_C, offset, b);
+%     end
                     tqg_mma_f16(o + n * o_stride + (2 * unit + y) * TQG_MMA_C, a, b);
                 }
             }
@@ -134,7 +157,13 @@ TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned
                 for (int j = 0; j < ${f.bits}; j++)
                     words[j] = tqm_interleave(tqg_u16_at(row_a + keys * V_PITCH + lane_at + 4 * j),
                                               tqg_u16_at(row_b + keys * V_PITCH + lane_at + 4 * j));
-                v_row_quads(words, quads[i]);
+%     if f.bits < 4 then
+                v_nibbles(words, quads[i]);
+%     else
+                TQG_UNROLL
+                for (int j = 0; j < 4; j++)
+                    quads[i][j] = words[j];
+%     end
 %     if gains then
                 TQG_UNROLL
                 for (int j = 0; j < 2; j++)
@@ -156,9 +185,9 @@ TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned
                 tqg_u32 a[4];
                 TQG_UNROLL
                 for (int i = 0; i < 2; i++) {
-                    v_row_pairs(table, quads[i][tile >> 1], tile & 1, a + 2 * i, a + 2 * i + 1);
-                    a[2 * i] = tqg_h2_fma(a[2 * i], factor[i][tile >> 2], offset[i][tile >> 2]);
-                    a[2 * i + 1] = tqg_h2_fma(a[2 * i + 1], factor[i][tile >> 2], offset[i][tile >> 2]);
+                    const tqg_u32 bytes = v_row_bytes(table, quads[i][tile >> 1], tile & 1);
+                    a[2 * i] = tqg_h2_fma(tqg_zip02(bytes, V_ONES), factor[i][tile >> 2], offset[i][tile >> 2]);
+                    a[2 * i + 1] = tqg_h2_fma(tqg_zip13(bytes, V_ONES), factor[i][tile >> 2], offset[i][tile >> 2]);
                 }
                 TQG_UNROLL
                 for (int n = 0; n < groups; n++)
@@ -184,7 +213,7 @@ TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned
 
 /* Takes off what rounding left, once all keys are in. */
 TQG_FN void v_row_finish(float *o) {
-% if not m.numbers then
+% if not m.by_unit then
     TQG_UNROLL
     for (int i = 0; i < 8 * V_PARTS * TQG_MMA_C; i++)
         o[i] -= o[(${m.v_tiles - m.left_tiles} + i / (8 * TQG_MMA_C)) * TQG_MMA_C +

@@ -2,7 +2,7 @@
 % if f.bits < 16 then
 % local WORD_LANES = f.bits == 2 and 4 or f.bits == 8 and 1 or 2 -- whose quads share a word
 typedef struct tqr_packed {
-    tqg_u32 codes[SLOTS]; /* byte i: index of value i of the quad */
+    tqg_u32 codes[SLOTS]; /* byte i: code of value i of the quad, as rows have it */
     tqg_u32 scale[SLOTS]; /* of the quad's block, a half */
 % if f.subs > 0 then
     tqg_u32 gain[SLOTS]; /* code of its run */
@@ -21,7 +21,7 @@ TQG_FN void tqr_values(const tqr_packed *x, float (*y)[4]) {
 % if f.bits == 8 then
         const tqg_u32 bytes = x->codes[s];
 % elseif f.bits == 4 then
-        const tqg_u32 bytes = tqr_lookup(${byte_table(f.centroids, 4)}, tqr_nibbles(x->codes[s]));
+        const tqg_u32 bytes = tqr_lookup(${byte_table(f.lookup_table, 4)}, tqr_nibbles(x->codes[s]));
 % else
         const tqg_u32 bytes = tqg_lookup(${byte_table(f.centroids, 2)}, tqg_codes(tqr_nibbles(x->codes[s]), 0));
 % end
@@ -251,7 +251,7 @@ TQG_FN void tqr_store_${name}(tqg_u8 *tile, int key, const tqr_packed *x, int ke
     for (int s = 0; s < SLOTS; s++) {
         tqg_u8 *chunk = tile + s * ${part.bytes};
 %             if side.rows then
-        const tqg_u32 word = ${f.bits == 4 and "tqg_sign_magnitude(tqr_pack(x->codes[s]))" or "tqr_pack(x->codes[s])"};
+        const tqg_u32 word = ${f.bits == 4 and "tqg_sign_up(tqr_pack(x->codes[s]))" or "tqr_pack(x->codes[s])"};
         if (keep && tqr_has_word())
             *tqr_at_${name}(chunk, key, tqr_lane() / 8 * ${f.bits} + tqr_unit_word()) = word;
 %             else
@@ -267,7 +267,7 @@ TQG_FN void tqr_store_${name}(tqg_u8 *tile, int key, const tqr_packed *x, int ke
         const tqg_u32 nibbles = tqr_to_nibbles(codes);
 %                 if f.bits == 4 then
         if (keep)
-            *tqr_at_${name}(chunk, key, u) = (tqg_u16)${tops("move_tops", "tqg_sign_magnitude(nibbles)")};
+            *tqr_at_${name}(chunk, key, u) = (tqg_u16)${tops("move_tops", "tqg_sign_up(nibbles)")};
 %                 elseif f.bits == 3 and quads.shares == 0 then
         const tqg_u32 last = tqr_shfl(nibbles, tqr_lane() | ${mask(quads.quad)});
         if (keep && u < 3)
@@ -309,12 +309,12 @@ TQG_FN void tqr_load_${name}(tqg_u8 *tile, int key, tqr_packed *x) {
 %             if side.rows then
         const int word = ${f.bits == 3 and "tqr_unit_word() < 3 ? tqr_unit_word() : 2" or "tqr_unit_word()"};
         const tqg_u32 bits = *tqr_at_${name}(chunk, key, tqr_lane() / 8 * ${f.bits} + word);
-        x->codes[s] = tqr_unpack(${f.bits == 4 and "tqg_from_sign_magnitude(bits)" or "bits"});
+        x->codes[s] = tqr_unpack(${f.bits == 4 and "tqg_sign_down(bits)" or "bits"});
 %             else
         const int u = ${c(quads.quad)};
 %                 if f.bits == 4 then
         const tqg_u32 nibbles =
-            tqg_from_sign_magnitude(${tops("tops_back", ("*tqr_at_%s(chunk, key, u)"):format(name))}) & 0xffffu;
+            tqg_sign_down(${tops("tops_back", ("*tqr_at_%s(chunk, key, u)"):format(name))}) & 0xffffu;
 %                 elseif f.bits == 3 then
         tqg_u32 nibbles = 0;
         TQG_UNROLL

@@ -23,9 +23,9 @@ TQG_FN void tqr_quantise(float (*y)[4], tqr_packed *x) {
 
 /* ---- indices ------------------------------------------------------------------------------------------------------ */
 
-/* Four values times inverse to indices. Adds value * c to *dot and c * c to *square, c their centroids times gain. */
-TQG_FN tqg_u32 tqr_indices(const float *v, float inverse, float gain, float *dot, float *square) {
-    tqg_u32 indices = 0, table = 0;
+/* Four values times inverse to codes. Adds value * c to *dot and c * c to *square, c their centroids times gain. */
+TQG_FN tqg_u32 tqr_codes(const float *v, float inverse, float gain, float *dot, float *square) {
+    tqg_u32 codes = 0, table = 0;
     TQG_UNROLL
     for (int i = 0; i < 4; i++) {
         const float t = v[i] * inverse;
@@ -37,13 +37,13 @@ TQG_FN tqg_u32 tqr_indices(const float *v, float inverse, float gain, float *dot
 %     for k = 9, 15 do
             (size >= ${hexf((f.centroids[k] + f.centroids[k + 1]) / 2)})${k < 15 and " +" or ";"}
 %     end
-        indices |= ((tqg_u32)(8 + index) ^ (negative ? 15 : 0)) << 8 * i;
+        codes |= ((tqg_u32)(2 * index) + negative) << 8 * i;
 % else
         const int index =
 %     for k = 1, levels - 1 do
             (t >= ${hexf((f.centroids[k] + f.centroids[k + 1]) / 2)})${k < levels - 1 and " +" or ";"}
 %     end
-        indices |= (tqg_u32)index << 8 * i;
+        codes |= (tqg_u32)index << 8 * i;
 % end
         table |= (tqg_u32)index << 4 * TQG_NIBBLE(0, i);
     }
@@ -60,7 +60,7 @@ TQG_FN tqg_u32 tqr_indices(const float *v, float inverse, float gain, float *dot
 % end
         *square = tqg_fma(c, c, *square);
     }
-    return indices;
+    return codes;
 }
 
 /* ---- choice of scales and gains, in bytes ------------------------------------------------------------------------- */
@@ -139,7 +139,7 @@ TQG_FN void tqr_quantise_blocks(float (*y)[4], tqr_packed *x) {
     TQG_UNROLL
     for (int s = 0; s < SLOTS; s++) {
         dot[s] = square[s] = 0.0f;
-        x->codes[s] = tqr_indices(y[s], inverse[s], 1.0f, &dot[s], &square[s]);
+        x->codes[s] = tqr_codes(y[s], inverse[s], 1.0f, &dot[s], &square[s]);
         square[s] = tqr_is_quad(s) ? square[s] : 0.0f;
     }
     tqr_fit_blocks(dot, square, x);
@@ -152,7 +152,7 @@ TQG_FN void tqr_quantise_chunks(float (*y)[4], const float *norm, int mode, tqr_
     for (int s = 0; s < SLOTS; s++) {
         const float inverse = norm[s] > 0x1p-100f ? tqg_rcp(norm[s] * ${hexf(f.step)}) : 0.0f;
         dot[s] = square[s] = 0.0f;
-        x->codes[s] = tqr_indices(y[s], inverse, 1.0f, &dot[s], &square[s]);
+        x->codes[s] = tqr_codes(y[s], inverse, 1.0f, &dot[s], &square[s]);
         square[s] = tqr_is_quad(s) ? square[s] : 0.0f;
     }
     tqr_sums(dot, CHUNK_QUADS);
@@ -251,7 +251,7 @@ TQG_FN void tqr_quantise_gains(float (*y)[4], const float *norm, tqr_packed *x) 
         const float size = (float)tqr_byte(${lookup_16(f.gain_sizes, "nibbles")}, 0);
         const float gain = ${f.signed and "best & 8 ? -size : size" or "size"};
         dot[s] = square[s] = 0.0f;
-        x->codes[s] = tqr_indices(y[s], unit * tqg_rcp(gain), gain, &dot[s], &square[s]);
+        x->codes[s] = tqr_codes(y[s], unit * tqg_rcp(gain), gain, &dot[s], &square[s]);
         square[s] = tqr_is_quad(s) ? square[s] : 0.0f;
     }
     tqr_fit_blocks(dot, square, x);

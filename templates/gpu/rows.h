@@ -47,15 +47,12 @@ TQG_FN tqg_u32 tqg_nibble_tops(tqg_u32 word, int half) {
     return word & 0x80808080u;
 }
 
-/* Natural 4-bit codes (8 to 15 are the positive magnitudes 0 to 7, 0 to 7 the negative ones 7 to 0) to magnitudes with
- * bit 3 set if negative; and back. */
-TQG_FN tqg_u32 tqg_sign_magnitude(tqg_u32 word) {
-    const tqg_u32 negative = ~word & 0x88888888u;
-    return word ^ 0x88888888u ^ (negative - (negative >> 3));
+/* 4-bit codes of rows, whose sign is their lowest bit, to those of tiles, where it is the highest one; and back. */
+TQG_FN tqg_u32 tqg_sign_up(tqg_u32 word) {
+    return tqg_select(0x77777777u, word >> 1, word << 3);
 }
-TQG_FN tqg_u32 tqg_from_sign_magnitude(tqg_u32 word) {
-    const tqg_u32 negative = word & 0x88888888u;
-    return ((word & 0x77777777u) ^ (negative - (negative >> 3))) | (negative ^ 0x88888888u);
+TQG_FN tqg_u32 tqg_sign_down(tqg_u32 word) {
+    return tqg_select(0x11111111u, word >> 3, word << 1);
 }
 
 #endif

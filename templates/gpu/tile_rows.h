@@ -115,7 +115,7 @@ TQG_FN void tqt_k_halves(const tqg_u8 *unit, const tqg_u32 *nibbles, int i, tqg_
     for (int x = 0; x < 4; x++)
         pairs[x] = decoded[x];
 % else
-    k_pairs(${k.bits == 4 and "tqg_sign_magnitude(nibbles[i])" or "nibbles[i]"}, pairs);
+    k_pairs(${k.bits == 4 and "tqg_sign_up(nibbles[i])" or "nibbles[i]"}, pairs);
 % end
 }
 % if k.bits < 16 then
@@ -240,14 +240,13 @@ TQG_FN void tqt_v_keys(const tqg_u8 *region, const tqt_column *column, int first
     TQG_UNROLL
     for (int i = 0; i < 4; i++) {
 %     if v.bits == 4 then
-        /* natural codes to magnitudes and signs, see tqg_sign_magnitude; opaque: else it is derived again for the signs */
-        const tqg_u32 negative = tqg_opaque(~nibbles[i] & 0x88888888u), magnitude = nibbles[i] ^ (negative - (negative >> 3));
+        const tqg_u32 magnitudes = nibbles[i] >> 1, signs = nibbles[i] << 3;
 %     end
         TQG_UNROLL
         for (int half = 0; half < 2; half++) {
             tqg_u32 lo, hi;
 %     if v.bits == 4 then
-            v_lookup(table, tqg_codes(magnitude, half), tqg_nibble_tops(negative, half), &lo, &hi);
+            v_lookup(table, tqg_codes(magnitudes, half), tqg_nibble_tops(signs, half), &lo, &hi);
 %     else
             v_bytes(nibbles[i], half, &lo, &hi);
 %     end

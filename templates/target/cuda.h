@@ -66,10 +66,6 @@ TQG_FN float tqg_float(tqg_u32 bits) {
     asm("mov.b32 %0, %1;" : "=f"(x) : "r"(bits));
     return x;
 }
-TQG_FN tqg_u32 tqg_opaque(tqg_u32 x) {
-    asm("" : "+r"(x));
-    return x;
-}
 TQG_FN tqg_u32 tqg_select(tqg_u32 mask, tqg_u32 a, tqg_u32 b) {
     return (mask & a) | (~mask & b);
 }
@@ -116,20 +112,23 @@ TQG_FN tqg_u32 tqg_spread(tqg_u32 tops) {
 TQG_FN tqg_u32 tqg_row_spread(tqg_u32 word, int row) {
     return tqg_permute(word, word << 4, row ? 0xfeba : 0xdc98);
 }
-/* The same of natural nibbles: byte i, bit 3 of nibble 4 row + i. */
-TQG_FN tqg_u32 tqg_nibble_spread(tqg_u32 word, int row) {
-    return tqg_permute(word << 4, word, row ? 0xfbea : 0xd9c8);
-}
 
+/* Selectors above 7 repeat the sign of what the three lower bits select. So of entries that differ in bit 3 table holds the
+ * difference, whose sign is 0, and the upper one. */
 TQG_FN void tqg_table16(const tqg_u32 *bytes, tqg_u32 *table) {
     TQG_UNROLL
-    for (int i = 0; i < 4; i++)
-        table[i] = bytes[i];
+    for (int i = 0; i < 2; i++) {
+        table[i] = bytes[i] ^ bytes[2 + i];
+        table[2 + i] = bytes[2 + i];
+    }
+}
+TQG_FN tqg_u32 tqg_row_lookup16(const tqg_u32 *table, tqg_u32 word, int row) {
+    return tqg_permute(table[0], table[1], row ? word >> 16 : word) ^
+           tqg_lookup(table[2], table[3], tqg_row_codes(word, row));
 }
 TQG_FN tqg_u32 tqg_lookup16(const tqg_u32 *table, tqg_u32 word, int half) {
-    const tqg_u32 codes = tqg_codes(word, half), tops = half ? tqg_zip13(word << 4, word) : tqg_zip02(word << 4, word);
-    return tqg_select(tqg_spread(tops & 0x80808080u), tqg_lookup(table[2], table[3], codes),
-                      tqg_lookup(table[0], table[1], codes));
+    return tqg_permute(table[0], table[1], tqg_permute(word, word, half ? 0x31 : 0x20)) ^
+           tqg_lookup(table[2], table[3], tqg_codes(word, half));
 }
 
 /* ---- floats ----------------------------------------------------------------------------------------------------- */

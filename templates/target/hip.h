@@ -60,11 +60,6 @@ TQG_FN float tqg_float(tqg_u32 bits) {
 TQG_FN tqg_u32 tqg_keep(tqg_u32 x) {
     return x;
 }
-/* x, of which the compiler is to know nothing. */
-TQG_FN tqg_u32 tqg_opaque(tqg_u32 x) {
-    asm("" : "+v"(x));
-    return x;
-}
 TQG_FN tqg_u32 tqg_select(tqg_u32 mask, tqg_u32 a, tqg_u32 b) {
     if (__builtin_constant_p(mask)) { /* two selects in C become three ands and an or */
         tqg_u32 x;

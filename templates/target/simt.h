@@ -77,9 +77,6 @@ TQG_FN float tqg_float(tqg_u32 bits) {
 #else
 #define tqg_keep(x) (x)
 #endif
-TQG_FN tqg_u32 tqg_opaque(tqg_u32 x) {
-    return x;
-}
 TQG_FN tqg_u32 tqg_select(tqg_u32 mask, tqg_u32 a, tqg_u32 b) {
     return (mask & a) | (~mask & b);
 }
@@ -136,12 +133,6 @@ TQG_FN tqg_u32 tqg_row_spread(tqg_u32 word, int row) {
         tops |= (word >> (16 * row + 4 * TQG_TOP_NIBBLE(i >> 1, (i & 1)) + 3) & 1) << (8 * i + 7);
     return tqg_spread(tops);
 }
-TQG_FN tqg_u32 tqg_nibble_spread(tqg_u32 word, int row) {
-    tqg_u32 tops = 0;
-    for (int i = 0; i < 4; i++)
-        tops |= (word >> (16 * row + 4 * i + 3) & 1) << (8 * i + 7);
-    return tqg_spread(tops);
-}
 #else
 /* Indices are bytes. */
 #define TQG_NIBBLE(half, i) (2 * (i) + (half))
@@ -160,15 +151,29 @@ TQG_FN tqg_u32 tqg_tops(tqg_u32 word, int half) {
 
 TQG_FN void tqg_table16(const tqg_u32 *bytes, tqg_u32 *table) {
     memcpy(table, bytes, 16);
+#ifdef TQG_VENDOR_CUDA
+    for (int i = 0; i < 2; i++)
+        tqg_refuse((bytes[i] ^ bytes[2 + i]) & 0x80808080, "tqg_table16");
+#endif
+}
+TQG_FN tqg_u32 tqg_byte16(const tqg_u32 *table, tqg_u32 word, int nibble) {
+    const int code = word >> 4 * nibble & 15;
+    return table[code / 4] >> 8 * (code % 4) & 0xff;
 }
 TQG_FN tqg_u32 tqg_lookup16(const tqg_u32 *table, tqg_u32 word, int half) {
     tqg_u32 out = 0;
-    for (int i = 0; i < 4; i++) {
-        const int code = word >> 4 * TQG_NIBBLE(half, i) & 15;
-        out |= (table[code / 4] >> 8 * (code % 4) & 0xff) << 8 * i;
-    }
+    for (int i = 0; i < 4; i++)
+        out |= tqg_byte16(table, word, TQG_NIBBLE(half, i)) << 8 * i;
     return out;
 }
+#ifdef TQG_VENDOR_CUDA
+TQG_FN tqg_u32 tqg_row_lookup16(const tqg_u32 *table, tqg_u32 word, int row) {
+    tqg_u32 out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= tqg_byte16(table, word, 4 * row + i) << 8 * i;
+    return out;
+}
+#endif
 
 /* ---- floats ----------------------------------------------------------------------------------------------------- */
 

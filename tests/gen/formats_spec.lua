@@ -99,6 +99,23 @@ describe("a unit", function()
     end)
 end)
 
+describe("codes of rows", function()
+    it("are a permutation; two 4-bit codes that differ in the top bit are of one sign", function()
+        for _, bits in ipairs { 2, 3, 4 } do
+            local index_of = {}
+            for index = 0, (1 << bits) - 1 do
+                index_of[formats.code(bits, index)] = index
+            end
+            for code = 0, (1 << bits) - 1 do
+                assert.is_truthy(index_of[code])
+                if bits == 4 then
+                    assert.equal(index_of[code] >= 8, index_of[code ~ 8] >= 8)
+                end
+            end
+        end
+    end)
+end)
+
 describe("tables", function()
     it("are 8-bit, ascending, and symmetric unless gains have signs", function()
         for _, format in ipairs(formats.list) do
