@@ -9,6 +9,7 @@
 local archs = require "archs"
 local families = require "gpu.families"
 local formats = require "formats"
+local tile_cpu = require "tile_cpu"
 local tiles = require "tiles"
 
 local axes = {}
@@ -41,7 +42,7 @@ local function attends(v) return v.op == "decode" or v.op == "prefill" end
 
 -- ---- operations, layouts, implementations ----------------------------------------------------------------------------
 
-local CPU_OPS = { "decode", "append", "dequantise" }
+local CPU_OPS = { "decode", "append", "dequantise", "repack" }
 local GPU_OPS, OPS = {}, { table.unpack(CPU_OPS) }
 for _, family in ipairs(families.list) do
     if not contains(OPS, family.op) then OPS[#OPS + 1] = family.op end
@@ -50,8 +51,9 @@ for _, op in ipairs(OPS) do
     if families.of_op(op)[1] then GPU_OPS[#GPU_OPS + 1] = op end
 end
 
--- on: which GPU archs read it; a tile holds one format's codes in the order in which their matrix instructions take them.
-local LAYOUTS = { { name = "rows", on = function() return true end }, table.unpack(tiles.list) }
+-- on: which archs read it; a tile holds one format's codes in the order in which their vectors or matrix instructions take
+-- them.
+local LAYOUTS = { { name = "rows", on = function() return true end }, tile_cpu, table.unpack(tiles.list) }
 axes.layouts = field(LAYOUTS, "name")
 
 local function layout_named(name)
@@ -60,8 +62,9 @@ local function layout_named(name)
     end
 end
 
--- Does a tile hold this format at this head_dim?
-local function tiled(format, head_dim)
+-- Does a tile of this layout hold the format at this head_dim?
+local function holds(layout, format, head_dim)
+    if layout == tile_cpu then return formats.get(format).bits < 16 end
     return formats.get(format).rotated and head_dim % tiles.CHUNK == 0
 end
 
@@ -73,15 +76,18 @@ local function implemented(op, layout)
     return false
 end
 
--- Rows, and the tiles of a GPU arch that some decode kernel reads, as far as formats and head_dim allow.
+-- Rows, and the tiles of an arch that some decode kernel reads, as far as formats and head_dim allow.
 local function default_layouts(v)
-    if not is_gpu(v) then return { "rows" } end
     local values = {}
     for _, layout in ipairs(LAYOUTS) do
-        local fits = layout.on(archs.get(v.arch)) and implemented(v.op, layout.name)
-            and (layout.name == "rows" or implemented("decode", layout.name))
+        local rows = layout.name == "rows"
+        local fits = layout.on(archs.get(v.arch)) and (v.op ~= "repack" or not rows)
+            and (layout ~= tile_cpu or v.op ~= "decode")
+        if is_gpu(v) then
+            fits = fits and implemented(v.op, layout.name) and (rows or implemented("decode", layout.name))
+        end
         for _, format in ipairs { v.k or v.v, v.v } do
-            fits = fits and (layout.name == "rows" or tiled(format, v.head_dim))
+            fits = fits and (rows or holds(layout, format, v.head_dim))
         end
         if fits then values[#values + 1] = layout.name end
     end
@@ -163,7 +169,8 @@ axes.list = {
       end },
     { name = "layout", option = "--layout", values = axes.layouts, default = default_layouts, doc = "cache layouts" },
     { name = "tile", option = "--tile", letter = "t", values = { 128, 64 }, implementation = true,
-      applies = function(v) return attends(v) and not is_gpu(v) end, doc = "keys per softmax step (decode on CPUs)" },
+      applies = function(v) return attends(v) and not is_gpu(v) end, doc = "keys per softmax step (decode on CPUs)",
+      default = function(v) return v.layout == tile_cpu.name and { tile_cpu.keys } or axes.get("tile").values end },
     { name = "kernel", option = "--kernel", values = attending_kernels(), legal = kernels_of,
       implementation = true, applies = function(v) return attends(v) and is_gpu(v) end,
       of = function(v) return { v.kernel } end, doc = "kernel families (decode on GPUs)" },
@@ -195,10 +202,17 @@ axes.properties = {
 -- ---- constraints -----------------------------------------------------------------------------------------------------
 
 local function is_tiled(v) return v.layout ~= "rows" end
+local function has_cpu_tiles(v) return v.layout == tile_cpu.name end
+local function has_gpu_tiles(v) return is_tiled(v) and not has_cpu_tiles(v) end
 
 local function tile_holds(side)
     return { reason = ("tiles hold turbo and gain formats (%s)"):format(side:upper()), axes = { side, "layout" },
-        when = is_tiled, ok = function(v) return formats.get(v[side]).rotated end }
+        when = has_gpu_tiles, ok = function(v) return formats.get(v[side]).rotated end }
+end
+
+local function cpu_tile_holds(side)
+    return { reason = ("tile_cpu holds codebook formats (%s)"):format(side:upper()), axes = { side, "layout" },
+        when = has_cpu_tiles, ok = function(v) return formats.get(v[side]).bits < 16 end }
 end
 
 -- A constraint judges the axes that it names, of variants that `when` selects; reason is the rule, and ok may return as its
@@ -229,18 +243,21 @@ axes.constraints = {
       ok = function(v) return formats.v_head_dim(v.head_dim) == v.head_dim end },
     { reason = "the arch reads the layout", axes = { "arch", "layout" },
       ok = function(v)
-          if not is_gpu(v) then return v.layout == "rows", "CPU kernels read rows" end
           local layout = layout_named(v.layout)
           return layout.on(archs.get(v.arch)), layout.reason
       end },
-    { reason = ("tiles hold chunks of %d values"):format(tiles.CHUNK), axes = { "head_dim", "layout" }, when = is_tiled,
-      ok = function(v) return v.head_dim % tiles.CHUNK == 0 end },
+    { reason = ("tiles hold chunks of %d values"):format(tiles.CHUNK), axes = { "head_dim", "layout" },
+      when = has_gpu_tiles, ok = function(v) return v.head_dim % tiles.CHUNK == 0 end },
     tile_holds("k"),
     tile_holds("v"),
+    cpu_tile_holds("k"),
+    cpu_tile_holds("v"),
+    { reason = ("a tile of %d keys is one softmax step"):format(tile_cpu.keys), axes = { "layout", "tile" },
+      when = has_cpu_tiles, ok = function(v) return not v.tile or v.tile == tile_cpu.keys end },
     { reason = "repack turns rows into tiles and back", axes = { "op", "layout" },
       when = function(v) return v.op == "repack" end, ok = is_tiled },
-    { reason = "some kernel of the operation has the layout", axes = { "op", "layout" }, when = is_tiled,
-      ok = function(v) return implemented(v.op, v.layout) end },
+    { reason = "some kernel of the operation has the layout", axes = { "op", "layout" },
+      when = has_gpu_tiles, ok = function(v) return implemented(v.op, v.layout) end },
     { reason = "the kernel implements the operation", axes = { "op", "kernel" },
       ok = function(v) return families.get(v.kernel).op == v.op end },
     { reason = "the kernel reads the layout", axes = { "kernel", "layout" },

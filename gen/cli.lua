@@ -9,6 +9,7 @@ local json = require "dkjson"
 local names = require "names"
 local report = require "report"
 local space = require "space"
+local tile_cpu = require "tile_cpu"
 local tiles = require "tiles"
 
 local cli = {}
@@ -173,12 +174,15 @@ local FORMAT_COLUMNS = { "name", "head_dim", "bits", "block", "bytes_per_value",
 -- In JSON also tiles, the bytes of each tiled layout.
 local function format_row(format, head_dim, layout)
     local in_tiles, per_value = {}, nil
-    for _, tile in ipairs(tiles.list) do
-        local bytes = tiles.bytes(tile, layout)
+    local function add(tile, bytes)
         if bytes then
             table.insert(in_tiles, { layout = tile.name, keys = tile.keys, bytes = bytes })
-            per_value = bytes / (tile.keys * head_dim)
+            return bytes / (tile.keys * head_dim)
         end
+    end
+    add(tile_cpu, tile_cpu.bytes(layout))
+    for _, tile in ipairs(tiles.list) do
+        per_value = add(tile, tiles.bytes(tile, layout)) or per_value
     end
     return { tiles = report.array(in_tiles), tiled_bytes_per_value = per_value, name = format.name, head_dim = head_dim, bits = format.bits, block = layout.block,
         bytes_per_value = layout.bytes_per_value, row_bytes = layout.row_bytes, rotated = format.rotated,

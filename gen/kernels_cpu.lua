@@ -5,6 +5,7 @@ local formats = require "formats"
 local names = require "names"
 local registry = require "registry"
 local text = require "text"
+local tile_cpu = require "tile_cpu"
 
 local kernels_cpu = {}
 
@@ -23,8 +24,8 @@ local function part_env(name, head_dim, arch)
     env.bytes = layout.subs == 0 and arch.byte_dot or false
     env.append_symbol = symbol(name, head_dim, "append", arch)
     env.dequantise_symbol = symbol(name, head_dim, "dequantise", arch)
-    function env.k_symbol(g) return symbol(name, head_dim, "k_g" .. g, arch) end
-    function env.v_symbol(g) return symbol(name, head_dim, "v_g" .. g, arch) end
+    function env.k_symbol(g, cache) return symbol(name, head_dim, ("k_g%d_%s"):format(g, cache), arch) end
+    function env.v_symbol(g, cache) return symbol(name, head_dim, ("v_g%d_%s"):format(g, cache), arch) end
     return env, layout
 end
 
@@ -53,24 +54,31 @@ local function common_hash(arch)
         "templates/cpu/rotate.h", "templates/cpu/rows.h", table.unpack(ATTENTION) }, 0))
 end
 
--- Collects the formats at each head_dim, the GQA ratios that they need, and the variants in order.
+-- Collects the formats at each head_dim, the GQA ratios and layouts that they need, and the variants in order.
 local function collect(variants, arch)
     local parts, by_key, own = {}, {}, {}
-    local function use(format, head_dim, gqa)
+    local function use(format, head_dim, variant)
         local key = format .. " " .. head_dim
         local part = by_key[key]
         if not part then
             local env, layout = part_env(format, head_dim, arch)
-            part = { format = format, head_dim = head_dim, env = env, layout = layout, gqas = {}, has = {} }
+            part = { format = format, head_dim = head_dim, env = env, layout = layout, gqas = {}, layouts = {}, has = {} }
             part.hash = text.hash(text.flat(env), hash_of(templates_of(layout).append,
                 hash_of(templates_of(layout).attention, 0)))
             by_key[key] = part
             parts[#parts + 1] = part
         end
+        local gqa, cache = variant.gqa, variant.layout
         if gqa and not part.has[gqa] then
             part.has[gqa] = true
             table.insert(part.gqas, gqa)
             table.sort(part.gqas)
+        end
+        part.tiled = part.tiled or cache == tile_cpu.name
+        if gqa and not part.has[cache] then
+            part.has[cache] = true
+            table.insert(part.layouts, cache)
+            table.sort(part.layouts)
         end
         return part
     end
@@ -78,8 +86,8 @@ local function collect(variants, arch)
         own[#own + 1] = {
             variant = variant,
             name = names.print(variant),
-            k = variant.k and use(variant.k, variant.head_dim, variant.gqa),
-            v = variant.v and use(variant.v, formats.v_head_dim(variant.head_dim), variant.gqa),
+            k = variant.k and use(variant.k, variant.head_dim, variant),
+            v = variant.v and use(variant.v, formats.v_head_dim(variant.head_dim), variant),
         }
     end
     return parts, own
@@ -94,6 +102,9 @@ local function registry_env(arch, parts, own)
             hash = hash * 31 + (part and part.hash or 0)
         end
         return string.format("0x%016xu", hash * 31 + (entry.variant.tile or 0))
+    end
+    function env.keys_per_unit(variant)
+        return variant.layout == tile_cpu.name and tile_cpu.keys or 1
     end
     function env.prefetch(part)
         return (PREFETCH_BYTES + part.layout.row_bytes - 1) // part.layout.row_bytes
@@ -116,7 +127,7 @@ function kernels_cpu.files(arch, variants)
     for _, part in ipairs(parts) do
         local paths, stem = templates_of(part.layout), ("%s_d%d"):format(part.format, part.head_dim)
         part.env.banner = text.banner(arch, (" --head-dim %d --k %s --v %s"):format(part.head_dim, part.format, part.format))
-        part.env.gqas = part.gqas
+        part.env.gqas, part.env.layouts = part.gqas, part.layouts
         if #part.gqas > 0 then
             add(stem .. ".c", render(paths.attention, part.env), "source")
         end

@@ -1,6 +1,8 @@
 -- What the registry templates see, of CPU and GPU archs alike.
 
+local formats = require "formats"
 local text = require "text"
+local tile_cpu = require "tile_cpu"
 local transform = require "transform"
 
 local registry = {}
@@ -24,6 +26,11 @@ function registry.env(arch, parts, entries)
     end
     function env.modes(part)
         return table.concat(part.layout.format.modes, " ")
+    end
+    -- Of formats that some variant keeps in tiles of CPUs.
+    function env.pieces(part)
+        local bits = part.layout.format.bits
+        return part.tiled and tile_cpu.pieces(part.layout, formats.unit(bits, 32), formats.unit(bits, 16))
     end
     function env.signs(part, side)
         return transform.signs(part.head_dim, side)

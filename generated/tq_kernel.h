@@ -27,6 +27,17 @@ typedef struct tq_chunk {
     int first_byte; /* where its first block starts in the row */
 } tq_chunk;
 
+/* A piece of a row and where it lies in a tile of CPU caches, see gen/tile_cpu.lua. Of key k of the tile, with group
+ * k / 16, the piece of a header or of K begins at first + group * step + k % 16 * (bytes of the piece), byte y of other
+ * pieces of V, with c = k / 4 % (4 / columns) * columns + column, lies at
+ *   first + k / (16 / columns) * step + 4 * lane + k % 4,   lane = c / 2 * 8 + 2 * y + c % 2 of words, 2 * c + y of halves */
+typedef enum tq_piece_kind { TQ_PIECE_HEADER, TQ_PIECE_WORD, TQ_PIECE_HALF } tq_piece_kind; /* 2, 4, 2 bytes */
+typedef struct tq_piece {
+    int kind, row; /* row: its first byte in rows */
+    int k_first, k_step, v_first, v_step;
+    int columns, column;
+} tq_piece;
+
 /* One format at one head_dim. Decoded value (rotated domain) = scale * step * centroid[index] * gain. */
 typedef struct tq_format_spec {
     const char *name;
@@ -43,7 +54,9 @@ typedef struct tq_format_spec {
     const float *steps;      /* [n_chunks] */
     const uint32_t *k_signs; /* bit i of word j set: value 32j+i is negated before T; NULL if not rotated */
     const uint32_t *v_signs;
-    const char *modes; /* space-separated, default first */
+    int n_pieces;
+    const tq_piece *pieces; /* NULL: no CPU kernels for tiles */
+    const char *modes;      /* space-separated, default first */
 } tq_format_spec;
 
 /* ---- decode ----------------------------------------------------------------------------------------------------- */
@@ -104,6 +117,7 @@ typedef struct tq_decode_job {
     const float *q; /* of the first query head of the group */
     size_t q_head_stride;
     tq_head k, v;
+    int keys_per_unit;          /* of k and v: 1, rows, or TQ_MAX_TILE, tiles */
     int begin, end;             /* slots */
     int starts;                 /* 1: the partial is empty, and q not prepared yet; 0: it has the keys before begin */
     float factor;               /* scale, times log2 e unless there is a softcap */
@@ -126,7 +140,6 @@ typedef struct tq_partial {
 
 typedef struct tq_decode_impl {
     int head_dim, gqa, tile;
-    int keys_per_unit;          /* of the layout: 1, rows, or TQ_MAX_TILE, tiles */
     int k_prefetch, v_prefetch; /* tq_head.ahead of head-contiguous caches */
     const tq_k_stage *k;
     const tq_v_stage *v;
@@ -149,6 +162,7 @@ typedef struct tq_variant {
     const tq_format_spec *k, *v; /* NULL on the side that the op does not touch */
     int gqa;
     const char *layout, *target;
+    int keys_per_unit; /* CPU: of the layout, 1 or TQ_MAX_TILE; repack: of the tiles */
     uint64_t key;
     const tq_decode_impl *impl; /* decode */
     tq_decode_fn decode;

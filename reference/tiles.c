@@ -1,14 +1,16 @@
 /* tiles.c: one bit at a time; slow and obvious on purpose. */
 #include "tiles.h"
 
+#include "tile_cpu.h"
+
 #include <assert.h>
 #include <string.h>
 
-enum { CHUNK = 128, MMA, WMMA, MFMA, LANE };
+enum { CHUNK = 128, MMA, WMMA, MFMA, LANE, CPU, CPU_KEYS = 128 };
 
 static int kind_of(const char *layout) {
-    static const char *const names[] = {"tile_mma", "tile_wmma", "tile_mfma", "tile_lane"};
-    for (int i = 0; i < 4; i++)
+    static const char *const names[] = {"tile_mma", "tile_wmma", "tile_mfma", "tile_lane", "tile_cpu"};
+    for (int i = 0; i < 5; i++)
         if (strcmp(layout, names[i]) == 0)
             return MMA + i;
     return 0;
@@ -16,7 +18,7 @@ static int kind_of(const char *layout) {
 
 int tile_keys(const char *layout) {
     int kind = kind_of(layout);
-    return kind == MFMA ? 64 : kind ? 32 : 0;
+    return kind == CPU ? CPU_KEYS : kind == MFMA ? 64 : kind ? 32 : 0;
 }
 
 static size_t code_bytes(int keys, const tq_format_spec *format) {
@@ -28,6 +30,8 @@ static size_t chunk_bytes(int keys, const tq_format_spec *format) {
 }
 
 size_t tile_bytes(const char *layout, const tq_format_spec *format) {
+    if (kind_of(layout) == CPU)
+        return (size_t)(CPU_KEYS * format->row_bytes);
     return (size_t)format->n_chunks * chunk_bytes(tile_keys(layout), format);
 }
 
@@ -214,10 +218,22 @@ static void move_key(const char *layout, tq_side side, const tq_format_spec *for
 void tile_unpack(const char *layout, tq_side side, const tq_format_spec *format, const uint8_t *tile, int key,
                  tq_ref_codes *codes) {
     memset(codes, 0, sizeof *codes);
+    if (kind_of(layout) == CPU) {
+        uint8_t row[2 * TQ_MAX_HEAD_DIM];
+        tile_cpu_get(side, format, tile, key, row);
+        tq_ref_unpack(format, row, codes);
+        return;
+    }
     move_key(layout, side, format, (uint8_t *)tile, key, codes, 1);
 }
 
 void tile_pack(const char *layout, tq_side side, const tq_format_spec *format, const tq_ref_codes *codes, int key,
                uint8_t *tile) {
+    if (kind_of(layout) == CPU) {
+        uint8_t row[2 * TQ_MAX_HEAD_DIM];
+        tq_ref_pack(format, codes, row);
+        tile_cpu_put(side, format, row, key, tile);
+        return;
+    }
     move_key(layout, side, format, tile, key, (tq_ref_codes *)codes, 0);
 }

@@ -8,8 +8,8 @@
 int tile_keys(const char *layout);
 size_t tile_bytes(const char *layout, const tq_format_spec *format);
 
-/* What a tile says about one key, and the other way round; other keys' bits stay. One scale per chunk is stored, that of
- * its first value. */
+/* What a tile says about one key, and the other way round; other keys' bits stay. In tiles of GPUs one scale per chunk is
+ * stored, that of its first value. */
 void tile_unpack(const char *layout, tq_side side, const tq_format_spec *format, const uint8_t *tile, int key,
                  tq_ref_codes *codes);
 void tile_pack(const char *layout, tq_side side, const tq_format_spec *format, const tq_ref_codes *codes, int key,

@@ -1,4 +1,4 @@
-/* append.c: launches that work row by row: append and dequantise. */
+/* append.c: launches on the CPU that work row by row: append, dequantise and repack. */
 #include "internal.h"
 
 #include <math.h>
@@ -43,6 +43,17 @@ static size_t offset_of(const row *r, size_t seq_stride, size_t token_stride, si
     return (size_t)r->sequence * seq_stride + (size_t)r->token * token_stride + (size_t)r->kv_head * head_stride;
 }
 
+/* Where a row lies: key `key` of a unit of the plan's layout. */
+typedef struct slot {
+    uint8_t *unit;
+    int keys, key;
+} slot;
+
+static slot slot_of(const tq_plan *plan, const tq_cache *cache, const row *r, const int32_t *first_slot) {
+    int keys = tq_keys_per_unit(plan->variant), at = first_slot[r->sequence] + r->token;
+    return (slot){tq_cache_unit(cache, keys, r->sequence, r->kv_head, at), keys, at % keys};
+}
+
 static tq_status not_finite(const row *r, const float *x, const float *mean, int index) {
     if (!isfinite(x[index]) || !mean)
         return tq_fail(TQ_ERR_NOT_FINITE, "tq_append: args.x of sequence %d, token %d, head %d, index %d is %g",
@@ -76,11 +87,15 @@ tq_status tq_append(const tq_plan *plan, const tq_append_args *args, const tq_la
     r = first;
     for (int64_t i = begin; i < end; i++, step(&r, plan, args->n_tokens)) {
         const float *x = args->x + offset_of(&r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
-        uint8_t *to = tq_cache_row(args->cache, r.sequence, r.kv_head, args->first_slot[r.sequence] + r.token);
-        if (plan->variant->append(x, mean_of(plan, args->mean, r.kv_head), signs_of(plan), mode, to))
+        const slot to = slot_of(plan, args->cache, &r, args->first_slot);
+        uint8_t packed[2 * TQ_MAX_HEAD_DIM];
+        if (plan->variant->append(x, mean_of(plan, args->mean, r.kv_head), signs_of(plan), mode,
+                                  to.keys > 1 ? packed : to.unit))
             return tq_fail(TQ_ERR_NOT_FINITE,
                            "tq_append: args.x of sequence %d, token %d, head %d is too large to be stored as %s",
                            r.sequence, r.token, r.kv_head, plan->format->name);
+        if (to.keys > 1)
+            tq_tile_put(plan->format, plan->side, packed, to.key, to.unit);
     }
     return TQ_OK;
 }
@@ -98,8 +113,34 @@ tq_status tq_dequantise(const tq_plan *plan, const tq_dequantise_args *args, con
     row r = row_at(plan, args->n_tokens, begin);
     for (int64_t i = begin; i < end; i++, step(&r, plan, args->n_tokens)) {
         float *x = (float *)args->x + offset_of(&r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
-        const uint8_t *from = tq_cache_row(args->cache, r.sequence, r.kv_head, args->first_slot[r.sequence] + r.token);
-        plan->variant->dequantise(from, mean_of(plan, args->mean, r.kv_head), signs_of(plan), x);
+        const slot from = slot_of(plan, args->cache, &r, args->first_slot);
+        uint8_t packed[2 * TQ_MAX_HEAD_DIM];
+        if (from.keys > 1)
+            tq_tile_get(plan->format, plan->side, from.unit, from.key, packed);
+        plan->variant->dequantise(from.keys > 1 ? packed : from.unit, mean_of(plan, args->mean, r.kv_head),
+                                  signs_of(plan), x);
+    }
+    return TQ_OK;
+}
+
+tq_status tq_repack(const tq_plan *plan, const tq_repack_args *args, const tq_launch *launch) {
+    int64_t begin, end;
+    tq_status status = tq_check_repack(plan, args, launch);
+    if (status)
+        return status;
+    if (tq_on_gpu(plan))
+        return tq_gpu_repack(plan, args, launch);
+    share(plan, args->batch, args->n_tokens, launch, &begin, &end);
+    if (begin == end)
+        return TQ_OK;
+    row r = row_at(plan, args->n_tokens, begin);
+    for (int64_t i = begin; i < end; i++, step(&r, plan, args->n_tokens)) {
+        const slot in_tile = slot_of(plan, args->tiles, &r, args->first_slot);
+        uint8_t *row = tq_cache_unit(args->rows, 1, r.sequence, r.kv_head, args->first_slot[r.sequence] + r.token);
+        if (args->to_tiles)
+            tq_tile_put(plan->format, plan->side, row, in_tile.key, in_tile.unit);
+        else
+            tq_tile_get(plan->format, plan->side, in_tile.unit, in_tile.key, row);
     }
     return TQ_OK;
 }

@@ -109,8 +109,7 @@ static unit row_of_bytes(int bytes) {
 }
 
 static unit unit_of(const tq_plan *plan, const tq_format_spec *format) {
-    const tqg_kernel *kernel = plan->variant->gpu;
-    int keys = kernel && strcmp(plan->variant->layout, "rows") != 0 ? kernel->keys_per_tile : 1;
+    int keys = tq_keys_per_unit(plan->variant);
     return (unit){tq_unit_bytes(format, keys), keys};
 }
 
@@ -121,13 +120,11 @@ static int units_in(unit unit, int slots) {
 static tq_status check_pages(const char *call, const char *what, const tq_plan *plan, const tq_cache *cache,
                              unit unit) {
     int64_t slots = (int64_t)cache->pages_stride * cache->page_slots;
-    if (!tq_on_gpu(plan))
-        return tq_fail(TQ_ERR_UNSUPPORTED,
-                       "%s: %s.page_slots is %d; paged caches are for GPU devices, and this plan is for %s", call, what,
-                       cache->page_slots, plan->device->name);
-    if (cache->page_slots < 1 || (cache->page_slots & (cache->page_slots - 1)) || cache->page_slots % unit.keys)
+    /* Kernels of CPUs read groups of rows. */
+    int least = unit.keys == 1 && !tq_on_gpu(plan) ? TQ_GROUP : unit.keys;
+    if (cache->page_slots < 1 || (cache->page_slots & (cache->page_slots - 1)) || cache->page_slots % least)
         return tq_fail(TQ_ERR_ARGUMENT, "%s: %s.page_slots is %d; legal is a power of two and a multiple of %d", call,
-                       what, cache->page_slots, unit.keys);
+                       what, cache->page_slots, least);
     if (!cache->pages || (uintptr_t)cache->pages % sizeof(int32_t))
         return tq_fail(TQ_ERR_ARGUMENT, "%s: %s.pages is at %p; legal is a multiple of %zu, and not NULL", call, what,
                        (const void *)cache->pages, sizeof(int32_t));
@@ -136,6 +133,27 @@ static tq_status check_pages(const char *call, const char *what, const tq_plan *
                        call, what, cache->pages_stride, cache->n_slots, cache->page_slots,
                        (cache->n_slots - 1) / cache->page_slots + 1);
     return TQ_OK;
+}
+
+/* On the CPU: do the pages of slots first .. end-1 of a sequence lie in the buffer? */
+static tq_status check_page_numbers(const char *call, const char *what, const tq_plan *plan, const tq_cache *cache,
+                                    unit unit, int sequence, int first, int end) {
+    if (!cache->pages || tq_on_gpu(plan) || first >= end)
+        return TQ_OK;
+    size_t one = unit.bytes + (size_t)(plan->n_kv_heads - 1) * cache->head_stride +
+                 (size_t)(cache->page_slots / unit.keys - 1) * cache->token_stride;
+    size_t n_pages = cache->page_stride ? (cache->bytes - one) / cache->page_stride + 1 : 1;
+    const int32_t *pages = cache->pages + (size_t)sequence * (size_t)cache->pages_stride;
+    for (int i = first / cache->page_slots; i <= (end - 1) / cache->page_slots; i++)
+        if (pages[i] < 0 || (size_t)pages[i] >= n_pages)
+            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s.pages[%d] of sequence %d is %d; legal is 0 to %zu", call, what, i,
+                           sequence, (int)pages[i], n_pages - 1);
+    return TQ_OK;
+}
+
+/* What units and their strides are multiples of, in bytes: vectors of tiles do not straddle lines. */
+static size_t alignment_of(const tq_plan *plan, unit unit) {
+    return unit.keys == 1 ? 2 : tq_on_gpu(plan) ? 16 : 64;
 }
 
 /* For reading, seq_stride 0 lets all sequences share one cache. */
@@ -147,7 +165,8 @@ static tq_status check_cache(const char *call, const char *what, const tq_plan *
     if (status)
         return status;
     snprintf(name, sizeof name, "%s.data", what);
-    if ((status = check_pointer(call, name, cache->data, tq_on_gpu(plan) ? 16 : 2)))
+    size_t multiple = alignment_of(plan, unit);
+    if ((status = check_pointer(call, name, cache->data, tq_on_gpu(plan) ? 16 : multiple)))
         return status;
     snprintf(name, sizeof name, "%s.n_slots", what);
     if ((status = check_range(call, name, cache->n_slots, 1, TQ_MAX_N_KV)))
@@ -165,11 +184,10 @@ static tq_status check_cache(const char *call, const char *what, const tq_plan *
         /* How many pages there are is not known here: one more than one, if there may be several. */
         dims[2] = (dimension){"page_stride", cache->page_stride, cache->pages_stride > 1 || batch > 1 ? 2 : 1};
     }
-    size_t multiple = unit.keys > 1 ? 16 : 2;
     for (int i = 0; i < 3; i++)
         if (dims[i].stride % multiple)
-            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s%s is %zu; legal is %s of bytes", call, name, dims[i].what,
-                           dims[i].stride, multiple == 2 ? "an even number" : "a multiple of 16");
+            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s%s is %zu; legal is a multiple of %zu", call, name, dims[i].what,
+                           dims[i].stride, multiple);
     /* Kernels multiply these by unit and page numbers in 32 x 32 bits. */
     for (int i = 0; i < 3 && tq_on_gpu(plan); i++)
         if (dims[i].stride > UINT32_MAX && (i == 0 || (paged && i == 2)))
@@ -235,6 +253,15 @@ static tq_status check_first_slot(const char *call, const char *what, const tq_p
     return status;
 }
 
+/* The pages of the tokens that a launch moves. */
+static tq_status check_token_pages(const char *call, const char *what, const tq_plan *plan, const tq_cache *cache,
+                                   unit unit, const int32_t *first_slot, int batch, int n_tokens) {
+    tq_status status = TQ_OK;
+    for (int s = 0; !status && cache->pages && !tq_on_gpu(plan) && s < batch; s++)
+        status = check_page_numbers(call, what, plan, cache, unit, s, first_slot[s], first_slot[s] + n_tokens);
+    return status;
+}
+
 /* What append and dequantise have in common. */
 typedef struct row_args {
     int batch, n_tokens;
@@ -261,7 +288,10 @@ static tq_status check_rows(const char *call, const tq_plan *plan, const row_arg
     if ((status = check_pointer(call, "args.first_slot", args->first_slot, sizeof(int32_t))) ||
         (status = check_values(call, "args.x", args->x, args->value_bytes, dims, 3, plan->head_dim)))
         return status;
-    return check_first_slot(call, cache, plan, args->first_slot, args->batch, args->n_tokens, args->cache->n_slots);
+    status = check_first_slot(call, cache, plan, args->first_slot, args->batch, args->n_tokens, args->cache->n_slots);
+    return status ? status
+                  : check_token_pages(call, cache, plan, args->cache, unit_of(plan, plan->format), args->first_slot,
+                                      args->batch, args->n_tokens);
 }
 
 tq_status tq_check_append(const tq_plan *plan, const tq_append_args *args, const tq_launch *launch, int *mode) {
@@ -315,11 +345,16 @@ tq_status tq_check_repack(const tq_plan *plan, const tq_repack_args *args, const
         (status = check_cache(call, "args.tiles", plan, args->tiles, unit_of(plan, plan->format), args->batch,
                               !args->to_tiles)))
         return status;
-    int rows = args->rows->n_slots, tiles = args->tiles->n_slots;
-    if ((status = check_range(call, "args.n_tokens", args->n_tokens, 0, rows < tiles ? rows : tiles)) ||
-        (status = check_optional(call, "args.n_inexact", args->n_inexact, sizeof(int32_t))))
+    int rows = args->rows->n_slots, tiles = args->tiles->n_slots, batch = args->batch, n = args->n_tokens;
+    const int32_t *first_slot = args->first_slot;
+    if ((status = check_range(call, "args.n_tokens", n, 0, rows < tiles ? rows : tiles)) ||
+        (status = check_optional(call, "args.n_inexact", args->n_inexact, sizeof(int32_t))) ||
+        (status = check_first_slot(call, "args.rows", plan, first_slot, batch, n, rows)) ||
+        (status = check_first_slot(call, "args.tiles", plan, first_slot, batch, n, tiles)) ||
+        (status = check_token_pages(call, "args.rows", plan, args->rows, row_of_bytes(plan->format->row_bytes),
+                                    first_slot, batch, n)))
         return status;
-    return check_pointer(call, "args.first_slot", args->first_slot, sizeof(int32_t));
+    return check_token_pages(call, "args.tiles", plan, args->tiles, unit_of(plan, plan->format), first_slot, batch, n);
 }
 
 /* ---- attention -------------------------------------------------------------------------------------------------- */
@@ -448,6 +483,16 @@ tq_status tq_check_decode(const tq_plan *plan, const tq_decode_args *args, const
         if (args->n_kv[s] < 0 || args->n_kv[s] > most)
             return tq_fail(TQ_ERR_ARGUMENT, "%s: args.n_kv[%d] is %d; legal is 0 to %d (%s)", call, s,
                            (int)args->n_kv[s], most, why);
+    for (int s = 0; s < batch; s++) {
+        int n_kv = args->n_kv[s], from = tq_visible_from(args, n_kv), sinks = args->n_sink < n_kv ? args->n_sink : n_kv;
+        const unit row = row_of_bytes(2 * plan->head_dim);
+        int first = from > sinks ? from : sinks;
+        if ((status = check_page_numbers(call, "args.k", plan, args->k, unit_of(plan, variant->k), s, first, n_kv)) ||
+            (status = check_page_numbers(call, "args.v", plan, args->v, unit_of(plan, variant->v), s, first, n_kv)) ||
+            (sinks && ((status = check_page_numbers(call, "args.sink_k", plan, args->sink_k, row, s, from, sinks)) ||
+                       (status = check_page_numbers(call, "args.sink_v", plan, args->sink_v, row, s, from, sinks)))))
+            return status;
+    }
     return check_query(call, plan, args);
 }
 

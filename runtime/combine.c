@@ -68,8 +68,8 @@ static void add_first_tokens(const tq_plan *plan, const tq_decode_args *args, in
     int end = args->n_sink < n_kv ? args->n_sink : n_kv;
     float k[TQ_MAX_HEAD_DIM], v[TQ_MAX_HEAD_DIM];
     for (int slot = tq_visible_from(args, n_kv); slot < end; slot++) {
-        load_f16_row(tq_cache_row(args->sink_k, sequence, kv_head, slot), d, k);
-        load_f16_row(tq_cache_row(args->sink_v, sequence, kv_head, slot), v_values, v);
+        load_f16_row(tq_cache_unit(args->sink_k, 1, sequence, kv_head, slot), d, k);
+        load_f16_row(tq_cache_unit(args->sink_v, 1, sequence, kv_head, slot), v_values, v);
         for (int g = 0; g < plan->gqa; g++) {
             size_t head = (size_t)kv_head * (size_t)plan->gqa + (size_t)g;
             const float *q = args->q + (size_t)sequence * args->q_seq_stride + head * args->q_head_stride;

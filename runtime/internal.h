@@ -5,6 +5,8 @@
 #include "tq.h"
 #include "tq_kernel.h"
 
+#include <string.h>
+
 enum {
     TQ_ALIGN = 64,
     TQ_MAX_KV_HEADS = 4096,
@@ -125,6 +127,13 @@ const tq_variant *tq_variant_find(const char *name, const tq_registry **registry
 /* TQ_ERR_UNSUPPORTED with the legal names, or the head_dims nearest to the one asked for. */
 tq_status tq_format_lookup(const char *argument, const char *name, int head_dim, const tq_format_spec **out);
 
+/* Keys of a unit of the cache that the variant works on; of repack: of its tiles. */
+static inline int tq_keys_per_unit(const tq_variant *variant) {
+    if (!variant->gpu)
+        return variant->keys_per_unit;
+    return strcmp(variant->layout, "rows") == 0 ? 1 : variant->gpu->keys_per_tile;
+}
+
 /* Pairs of a score bias that the kernel takes. */
 static inline int tq_most_bias_pairs(const tq_variant *variant) {
     return variant->gpu ? 0 : TQ_MAX_BIAS_PAIRS;
@@ -132,7 +141,7 @@ static inline int tq_most_bias_pairs(const tq_variant *variant) {
 
 /* Keys of one unit of a layout of a format; TQ_ERR_UNSUPPORTED lists the layouts. */
 tq_status tq_layout_lookup(const char *layout, const tq_format_spec *format, int *keys_per_unit);
-/* Bytes of a row (1 key per unit) or of a tile. */
+/* Bytes of a row (1 key per unit) or of a tile; tiles of CPUs are as large as their rows. */
 size_t tq_unit_bytes(const tq_format_spec *format, int keys_per_unit);
 
 /* The mode to store with; TQ_ERR_ARGUMENT lists what the format has. */
@@ -202,7 +211,14 @@ int tq_workspace_arrive(const tq_plan *plan, void *workspace, int sequence, int 
 /* launch_gpu.c: on devices that load kernels; the arguments have been checked. */
 tq_status tq_gpu_append(const tq_plan *plan, const tq_append_args *args, const tq_launch *launch, int mode);
 tq_status tq_gpu_dequantise(const tq_plan *plan, const tq_dequantise_args *args, const tq_launch *launch);
+tq_status tq_gpu_repack(const tq_plan *plan, const tq_repack_args *args, const tq_launch *launch);
 tq_status tq_gpu_decode(const tq_plan *plan, const tq_decode_args *args, const tq_launch *launch);
+
+/* tiles.c: the row, or the tile, that has a slot; CPU caches, contiguous and paged. */
+uint8_t *tq_cache_unit(const tq_cache *cache, int keys_per_unit, int sequence, int kv_head, int slot);
+/* One row into a tile of keys of `side` and out of it; of a tile's other keys no byte changes. */
+void tq_tile_put(const tq_format_spec *format, tq_side side, const uint8_t *row, int key, uint8_t *tile);
+void tq_tile_get(const tq_format_spec *format, tq_side side, const uint8_t *tile, int key, uint8_t *row);
 
 /* bias.c: what a score bias adds to q.k of a query head at one position. */
 float tq_bias_at(const tq_score_bias *bias, int sequence, int head, int position);
@@ -229,6 +245,7 @@ static inline int tq_visible_from(const tq_decode_args *args, int n_kv) {
     return args->window > 0 && n_kv > args->window ? n_kv - args->window : 0;
 }
 
+/* Contiguous caches of rows. */
 static inline uint8_t *tq_cache_row(const tq_cache *cache, int sequence, int kv_head, int slot) {
     return (uint8_t *)cache->data + (size_t)sequence * cache->seq_stride + (size_t)kv_head * cache->head_stride +
            (size_t)slot * cache->token_stride;

@@ -14,7 +14,7 @@ static cut cut_sequence(const tq_plan *plan, const tq_decode_args *args, int seq
     int begin = tq_visible_from(args, n_kv);
     if (begin < args->n_sink)
         begin = args->n_sink < n_kv ? args->n_sink : n_kv;
-    int aligned = plan->variant->impl->keys_per_unit > 1 || args->k->pages || args->v->pages;
+    int aligned = plan->variant->keys_per_unit > 1 || args->k->pages || args->v->pages;
     int origin = aligned ? begin / tile * tile : begin, keys = n_kv - origin, n = keys / plan->min_split_keys;
     n = n < 1 ? 1 : n > plan->n_splits ? plan->n_splits : n;
     int per_split = ((keys + n - 1) / n + tile - 1) / tile * tile;
@@ -69,6 +69,7 @@ static void run_keys(const tq_plan *plan, const tq_decode_args *args, void *work
                          .q_head_stride = args->q_head_stride,
                          .k = head_of(args->k, sequence, kv_head, by_turns ? impl->tile : impl->k_prefetch),
                          .v = head_of(args->v, sequence, kv_head, by_turns ? impl->tile : impl->v_prefetch),
+                         .keys_per_unit = plan->variant->keys_per_unit,
                          .begin = begin,
                          .end = end,
                          .starts = starts,

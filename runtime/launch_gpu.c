@@ -67,10 +67,7 @@ tq_status tq_gpu_dequantise(const tq_plan *plan, const tq_dequantise_args *args,
     return enqueue(plan, groups_of(plan, args->n_tokens), args->batch, &params, sizeof params, launch);
 }
 
-tq_status tq_repack(const tq_plan *plan, const tq_repack_args *args, const tq_launch *launch) {
-    tq_status status = tq_check_repack(plan, args, launch);
-    if (status)
-        return status;
+tq_status tq_gpu_repack(const tq_plan *plan, const tq_repack_args *args, const tq_launch *launch) {
     const tqg_repack_params params = {.rows = cache_of(args->rows),
                                       .tiles = cache_of(args->tiles),
                                       .first_slot = args->first_slot,

@@ -175,8 +175,8 @@ tq_status tq_resolve_mode(const char *call, const tq_format_spec *format, tq_sca
 
 size_t tq_unit_bytes(const tq_format_spec *format, int keys_per_unit) {
     enum { CHUNK = 128, SCALE_BYTES = 2, GAIN_BITS = 4 };
-    if (keys_per_unit == 1)
-        return (size_t)format->row_bytes;
+    if (keys_per_unit == 1 || keys_per_unit == TQ_MAX_TILE)
+        return (size_t)keys_per_unit * (size_t)format->row_bytes;
     /* Of each chunk and key: codes, gain codes, one scale. */
     size_t gains = format->sub ? (size_t)(CHUNK / format->sub) * GAIN_BITS / 8 : 0;
     size_t per_key = (size_t)(CHUNK * format->bits / 8) + gains + SCALE_BYTES;
@@ -198,8 +198,8 @@ tq_status tq_layout_lookup(const char *layout, const tq_format_spec *format, int
             const tq_variant *v = tq_registry_at(r)->variants[i];
             if (!has_format(v->k, format) && !has_format(v->v, format))
                 continue;
-            if (v->gpu && strcmp(v->layout, layout) == 0) {
-                *keys_per_unit = v->gpu->keys_per_tile;
+            if (strcmp(v->layout, layout) == 0) {
+                *keys_per_unit = tq_keys_per_unit(v);
                 return TQ_OK;
             }
             tq_list_add(&known, v->layout);

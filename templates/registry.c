@@ -27,6 +27,14 @@ static const uint32_t K_SIGNS_${prefix}[] = {${list(signs(part, "k"))}};
 static const uint32_t V_SIGNS_${prefix}[] = {${list(signs(part, "v"))}};
 %         end
 %     end
+%     local pieces = pieces(part)
+%     if pieces then
+static const tq_piece PIECES_${prefix}[] = {
+%         for _, p in ipairs(pieces) do
+    {TQ_PIECE_${p.kind:upper()}, ${p.row}, ${p.k}, ${p.k_step}, ${p.v}, ${p.v_step}, ${p.columns}, ${p.column}},
+%         end
+};
+%     end
 static const tq_format_spec SPEC_${prefix} = {
     .name = "${part.format}",
     .head_dim = ${part.head_dim},
@@ -49,6 +57,10 @@ static const tq_format_spec SPEC_${prefix} = {
     .k_signs = K_SIGNS_${prefix},
     .v_signs = V_SIGNS_${prefix},
 %         end
+%     end
+%     if pieces then
+    .n_pieces = ${#pieces},
+    .pieces = PIECES_${prefix},
 %     end
     .modes = "${modes(part)}",
 };

@@ -260,8 +260,8 @@ static void keys_at(const tq_head *head, int keys_per_unit, int first, int n, in
  * of rows may begin. */
 static int step_end(const tq_decode_impl *impl, const tq_decode_job *job, int first) {
     int end = first + impl->tile;
-    if (job->k.pages || job->v.pages || impl->keys_per_unit > 1) {
-        const int whole = impl->keys_per_unit == 1 && first % TQ_GROUP ? TQ_GROUP : impl->tile;
+    if (job->k.pages || job->v.pages || job->keys_per_unit > 1) {
+        const int whole = job->keys_per_unit == 1 && first % TQ_GROUP ? TQ_GROUP : impl->tile;
         end = (first / whole + 1) * whole;
     }
     return end < job->end ? end : job->end;
@@ -279,7 +279,7 @@ static void start(const tq_decode_impl *impl, const tq_decode_job *job, const tq
 
 void tqk_decode__c(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *partial) {
     enum { MAX_SETS = (TQ_MAX_HEAD_DIM / 32 + TQV_UNITS - 1) / TQV_UNITS };
-    const int gqa = impl->gqa, tiled = impl->keys_per_unit > 1;
+    const int gqa = impl->gqa, tiled = job->keys_per_unit > 1;
     const tq_k_stage *k = impl->k;
     const tq_v_stage *v = impl->v;
     _Alignas(64) float scores[TQ_MAX_GQA * STRIDE], scales[TQ_MAX_SCALES * STRIDE], top[STRIDE];
@@ -302,12 +302,12 @@ void tqk_decode__c(const tq_decode_impl *impl, const tq_decode_job *job, const t
 
     for (int first = job->begin, end; first < job->end; first = end) {
         end = step_end(impl, job, first);
-        const int before = tiled ? first % impl->keys_per_unit : 0; /* keys of the tile that are not in the range */
+        const int before = tiled ? first % job->keys_per_unit : 0; /* keys of the tile that are not in the range */
         const int n = before + end - first, padded = (n + TQ_GROUP - 1) / TQ_GROUP * TQ_GROUP;
         int n_scales = 0;
         tq_keys k_keys, v_keys;
-        keys_at(&job->k, impl->keys_per_unit, first - before, n, job->end - 1, &k_keys);
-        keys_at(&job->v, impl->keys_per_unit, first - before, n, job->end - 1, &v_keys);
+        keys_at(&job->k, job->keys_per_unit, first - before, n, job->end - 1, &k_keys);
+        keys_at(&job->v, job->keys_per_unit, first - before, n, job->end - 1, &v_keys);
         k->scores(partial->prepared, &k_keys, scores);
         if (job->n_bias_pairs)
             add_bias(job, gqa, first - before, n, scores);

@@ -13,6 +13,14 @@ static const float STEPS_TURBO2_D64[] = {0x1.50a79ep-9f};
 static const int8_t CENTROIDS_TURBO2_D64[] = {-73, -22, 22, 73};
 static const uint32_t K_SIGNS_TURBO2_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_TURBO2_D64[] = {0x875b9307, 0xc7b81777};
+static const tq_piece PIECES_TURBO2_D64[] = {
+    {TQ_PIECE_HEADER, 0, 2048, 0, 2048, 0, 0, 0},
+    {TQ_PIECE_HEADER, 10, 2304, 0, 2304, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 256, 0, 128, 2, 0},
+    {TQ_PIECE_WORD, 6, 64, 256, 64, 128, 2, 0},
+    {TQ_PIECE_WORD, 12, 128, 256, 0, 128, 2, 1},
+    {TQ_PIECE_WORD, 16, 192, 256, 64, 128, 2, 1},
+};
 static const tq_format_spec SPEC_TURBO2_D64 = {
     .name = "turbo2",
     .head_dim = 64,
@@ -27,6 +35,8 @@ static const tq_format_spec SPEC_TURBO2_D64 = {
     .centroids = CENTROIDS_TURBO2_D64,
     .k_signs = K_SIGNS_TURBO2_D64,
     .v_signs = V_SIGNS_TURBO2_D64,
+    .n_pieces = 6,
+    .pieces = PIECES_TURBO2_D64,
     .modes = "searched none nc",
 };
 
@@ -37,6 +47,16 @@ static const float STEPS_TURBO3_D64[] = {0x1.3251e4p-9f};
 static const int8_t CENTROIDS_TURBO3_D64[] = {-113, -71, -40, -13, 13, 40, 71, 113};
 static const uint32_t K_SIGNS_TURBO3_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_TURBO3_D64[] = {0x875b9307, 0xc7b81777};
+static const tq_piece PIECES_TURBO3_D64[] = {
+    {TQ_PIECE_HEADER, 0, 3072, 0, 3072, 0, 0, 0},
+    {TQ_PIECE_HEADER, 14, 3328, 0, 3328, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 384, 0, 192, 2, 0},
+    {TQ_PIECE_WORD, 6, 64, 384, 64, 192, 2, 0},
+    {TQ_PIECE_WORD, 10, 128, 384, 128, 192, 2, 0},
+    {TQ_PIECE_WORD, 16, 192, 384, 0, 192, 2, 1},
+    {TQ_PIECE_WORD, 20, 256, 384, 64, 192, 2, 1},
+    {TQ_PIECE_WORD, 24, 320, 384, 128, 192, 2, 1},
+};
 static const tq_format_spec SPEC_TURBO3_D64 = {
     .name = "turbo3",
     .head_dim = 64,
@@ -51,6 +71,8 @@ static const tq_format_spec SPEC_TURBO3_D64 = {
     .centroids = CENTROIDS_TURBO3_D64,
     .k_signs = K_SIGNS_TURBO3_D64,
     .v_signs = V_SIGNS_TURBO3_D64,
+    .n_pieces = 8,
+    .pieces = PIECES_TURBO3_D64,
     .modes = "searched none nc",
 };
 
@@ -61,6 +83,18 @@ static const float STEPS_TURBO4_D64[] = {0x1.63c6fep-9f};
 static const int8_t CENTROIDS_TURBO4_D64[] = {-122, -93, -73, -57, -43, -30, -18, -6, 6, 18, 30, 43, 57, 73, 93, 122};
 static const uint32_t K_SIGNS_TURBO4_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_TURBO4_D64[] = {0x875b9307, 0xc7b81777};
+static const tq_piece PIECES_TURBO4_D64[] = {
+    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
+    {TQ_PIECE_HEADER, 18, 4352, 0, 4352, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 512, 0, 256, 2, 0},
+    {TQ_PIECE_WORD, 6, 64, 512, 64, 256, 2, 0},
+    {TQ_PIECE_WORD, 10, 128, 512, 128, 256, 2, 0},
+    {TQ_PIECE_WORD, 14, 192, 512, 192, 256, 2, 0},
+    {TQ_PIECE_WORD, 20, 256, 512, 0, 256, 2, 1},
+    {TQ_PIECE_WORD, 24, 320, 512, 64, 256, 2, 1},
+    {TQ_PIECE_WORD, 28, 384, 512, 128, 256, 2, 1},
+    {TQ_PIECE_WORD, 32, 448, 512, 192, 256, 2, 1},
+};
 static const tq_format_spec SPEC_TURBO4_D64 = {
     .name = "turbo4",
     .head_dim = 64,
@@ -75,6 +109,8 @@ static const tq_format_spec SPEC_TURBO4_D64 = {
     .centroids = CENTROIDS_TURBO4_D64,
     .k_signs = K_SIGNS_TURBO4_D64,
     .v_signs = V_SIGNS_TURBO4_D64,
+    .n_pieces = 10,
+    .pieces = PIECES_TURBO4_D64,
     .modes = "searched none nc",
 };
 
@@ -86,6 +122,14 @@ static const int8_t CENTROIDS_GAIN2_D64[] = {-68, -13, 35, 102};
 static const int8_t GAINS_GAIN2_D64[] = {26, 31, 35, 39, 43, 48, 54, 63, -26, -31, -35, -39, -43, -48, -54, -63};
 static const uint32_t K_SIGNS_GAIN2_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_GAIN2_D64[] = {0x875b9307, 0xc7b81777};
+static const tq_piece PIECES_GAIN2_D64[] = {
+    {TQ_PIECE_HEADER, 0, 2048, 0, 2048, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 2304, 0, 2304, 0, 0, 0},
+    {TQ_PIECE_WORD, 4, 0, 256, 0, 128, 2, 0},
+    {TQ_PIECE_WORD, 8, 64, 256, 64, 128, 2, 0},
+    {TQ_PIECE_WORD, 12, 128, 256, 0, 128, 2, 1},
+    {TQ_PIECE_WORD, 16, 192, 256, 64, 128, 2, 1},
+};
 static const tq_format_spec SPEC_GAIN2_D64 = {
     .name = "gain2",
     .head_dim = 64,
@@ -101,6 +145,8 @@ static const tq_format_spec SPEC_GAIN2_D64 = {
     .gains = GAINS_GAIN2_D64,
     .k_signs = K_SIGNS_GAIN2_D64,
     .v_signs = V_SIGNS_GAIN2_D64,
+    .n_pieces = 6,
+    .pieces = PIECES_GAIN2_D64,
     .modes = "",
 };
 
@@ -112,6 +158,16 @@ static const int8_t CENTROIDS_GAIN3_D64[] = {-76, -46, -24, -5, 13, 32, 54, 88};
 static const int8_t GAINS_GAIN3_D64[] = {28, 33, 36, 40, 44, 49, 55, 63, -28, -33, -36, -40, -44, -49, -55, -63};
 static const uint32_t K_SIGNS_GAIN3_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_GAIN3_D64[] = {0x875b9307, 0xc7b81777};
+static const tq_piece PIECES_GAIN3_D64[] = {
+    {TQ_PIECE_HEADER, 0, 3072, 0, 3072, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 3328, 0, 3328, 0, 0, 0},
+    {TQ_PIECE_WORD, 4, 0, 384, 0, 192, 2, 0},
+    {TQ_PIECE_WORD, 8, 64, 384, 64, 192, 2, 0},
+    {TQ_PIECE_WORD, 12, 128, 384, 128, 192, 2, 0},
+    {TQ_PIECE_WORD, 16, 192, 384, 0, 192, 2, 1},
+    {TQ_PIECE_WORD, 20, 256, 384, 64, 192, 2, 1},
+    {TQ_PIECE_WORD, 24, 320, 384, 128, 192, 2, 1},
+};
 static const tq_format_spec SPEC_GAIN3_D64 = {
     .name = "gain3",
     .head_dim = 64,
@@ -127,6 +183,8 @@ static const tq_format_spec SPEC_GAIN3_D64 = {
     .gains = GAINS_GAIN3_D64,
     .k_signs = K_SIGNS_GAIN3_D64,
     .v_signs = V_SIGNS_GAIN3_D64,
+    .n_pieces = 8,
+    .pieces = PIECES_GAIN3_D64,
     .modes = "",
 };
 
@@ -138,6 +196,18 @@ static const int8_t CENTROIDS_GAIN4_D64[] = {-125, -98, -78, -61, -45, -31, -18,
 static const int8_t GAINS_GAIN4_D64[] = {24, 26, 28, 30, 32, 34, 35, 37, 39, 42, 44, 46, 49, 53, 57, 63};
 static const uint32_t K_SIGNS_GAIN4_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_GAIN4_D64[] = {0x875b9307, 0xc7b81777};
+static const tq_piece PIECES_GAIN4_D64[] = {
+    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 4352, 0, 4352, 0, 0, 0},
+    {TQ_PIECE_WORD, 4, 0, 512, 0, 256, 2, 0},
+    {TQ_PIECE_WORD, 8, 64, 512, 64, 256, 2, 0},
+    {TQ_PIECE_WORD, 12, 128, 512, 128, 256, 2, 0},
+    {TQ_PIECE_WORD, 16, 192, 512, 192, 256, 2, 0},
+    {TQ_PIECE_WORD, 20, 256, 512, 0, 256, 2, 1},
+    {TQ_PIECE_WORD, 24, 320, 512, 64, 256, 2, 1},
+    {TQ_PIECE_WORD, 28, 384, 512, 128, 256, 2, 1},
+    {TQ_PIECE_WORD, 32, 448, 512, 192, 256, 2, 1},
+};
 static const tq_format_spec SPEC_GAIN4_D64 = {
     .name = "gain4",
     .head_dim = 64,
@@ -153,6 +223,8 @@ static const tq_format_spec SPEC_GAIN4_D64 = {
     .gains = GAINS_GAIN4_D64,
     .k_signs = K_SIGNS_GAIN4_D64,
     .v_signs = V_SIGNS_GAIN4_D64,
+    .n_pieces = 10,
+    .pieces = PIECES_GAIN4_D64,
     .modes = "",
 };
 
@@ -160,6 +232,26 @@ static const tq_chunk CHUNKS_Q8_0_D64[] = {
     {0, 64, 1, 1, 0},
 };
 static const float STEPS_Q8_0_D64[] = {0x1p+0f};
+static const tq_piece PIECES_Q8_0_D64[] = {
+    {TQ_PIECE_HEADER, 0, 8192, 0, 8192, 0, 0, 0},
+    {TQ_PIECE_HEADER, 34, 8448, 0, 8448, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 1024, 0, 512, 2, 0},
+    {TQ_PIECE_WORD, 6, 64, 1024, 64, 512, 2, 0},
+    {TQ_PIECE_WORD, 10, 128, 1024, 128, 512, 2, 0},
+    {TQ_PIECE_WORD, 14, 192, 1024, 192, 512, 2, 0},
+    {TQ_PIECE_WORD, 18, 256, 1024, 256, 512, 2, 0},
+    {TQ_PIECE_WORD, 22, 320, 1024, 320, 512, 2, 0},
+    {TQ_PIECE_WORD, 26, 384, 1024, 384, 512, 2, 0},
+    {TQ_PIECE_WORD, 30, 448, 1024, 448, 512, 2, 0},
+    {TQ_PIECE_WORD, 36, 512, 1024, 0, 512, 2, 1},
+    {TQ_PIECE_WORD, 40, 576, 1024, 64, 512, 2, 1},
+    {TQ_PIECE_WORD, 44, 640, 1024, 128, 512, 2, 1},
+    {TQ_PIECE_WORD, 48, 704, 1024, 192, 512, 2, 1},
+    {TQ_PIECE_WORD, 52, 768, 1024, 256, 512, 2, 1},
+    {TQ_PIECE_WORD, 56, 832, 1024, 320, 512, 2, 1},
+    {TQ_PIECE_WORD, 60, 896, 1024, 384, 512, 2, 1},
+    {TQ_PIECE_WORD, 64, 960, 1024, 448, 512, 2, 1},
+};
 static const tq_format_spec SPEC_Q8_0_D64 = {
     .name = "q8_0",
     .head_dim = 64,
@@ -171,6 +263,8 @@ static const tq_format_spec SPEC_Q8_0_D64 = {
     .n_chunks = 1,
     .chunks = CHUNKS_Q8_0_D64,
     .steps = STEPS_Q8_0_D64,
+    .n_pieces = 18,
+    .pieces = PIECES_Q8_0_D64,
     .modes = "",
 };
 
@@ -191,6 +285,20 @@ static const float STEPS_TURBO2_D128[] = {0x1.1b888ap-10f};
 static const int8_t CENTROIDS_TURBO2_D128[] = {-123, -37, 37, 123};
 static const uint32_t K_SIGNS_TURBO2_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_TURBO2_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
+static const tq_piece PIECES_TURBO2_D128[] = {
+    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
+    {TQ_PIECE_HEADER, 10, 4352, 0, 4352, 0, 0, 0},
+    {TQ_PIECE_HEADER, 20, 4608, 0, 4608, 0, 0, 0},
+    {TQ_PIECE_HEADER, 30, 4864, 0, 4864, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 512, 0, 128, 4, 0},
+    {TQ_PIECE_WORD, 6, 64, 512, 64, 128, 4, 0},
+    {TQ_PIECE_WORD, 12, 128, 512, 0, 128, 4, 1},
+    {TQ_PIECE_WORD, 16, 192, 512, 64, 128, 4, 1},
+    {TQ_PIECE_WORD, 22, 256, 512, 0, 128, 4, 2},
+    {TQ_PIECE_WORD, 26, 320, 512, 64, 128, 4, 2},
+    {TQ_PIECE_WORD, 32, 384, 512, 0, 128, 4, 3},
+    {TQ_PIECE_WORD, 36, 448, 512, 64, 128, 4, 3},
+};
 static const tq_format_spec SPEC_TURBO2_D128 = {
     .name = "turbo2",
     .head_dim = 128,
@@ -205,6 +313,8 @@ static const tq_format_spec SPEC_TURBO2_D128 = {
     .centroids = CENTROIDS_TURBO2_D128,
     .k_signs = K_SIGNS_TURBO2_D128,
     .v_signs = V_SIGNS_TURBO2_D128,
+    .n_pieces = 12,
+    .pieces = PIECES_TURBO2_D128,
     .modes = "searched none nc",
 };
 
@@ -215,6 +325,24 @@ static const float STEPS_TURBO3_D128[] = {0x1.b4d6aap-10f};
 static const int8_t CENTROIDS_TURBO3_D128[] = {-113, -71, -40, -13, 13, 40, 71, 113};
 static const uint32_t K_SIGNS_TURBO3_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_TURBO3_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
+static const tq_piece PIECES_TURBO3_D128[] = {
+    {TQ_PIECE_HEADER, 0, 6144, 0, 6144, 0, 0, 0},
+    {TQ_PIECE_HEADER, 14, 6400, 0, 6400, 0, 0, 0},
+    {TQ_PIECE_HEADER, 28, 6656, 0, 6656, 0, 0, 0},
+    {TQ_PIECE_HEADER, 42, 6912, 0, 6912, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 768, 0, 192, 4, 0},
+    {TQ_PIECE_WORD, 6, 64, 768, 64, 192, 4, 0},
+    {TQ_PIECE_WORD, 10, 128, 768, 128, 192, 4, 0},
+    {TQ_PIECE_WORD, 16, 192, 768, 0, 192, 4, 1},
+    {TQ_PIECE_WORD, 20, 256, 768, 64, 192, 4, 1},
+    {TQ_PIECE_WORD, 24, 320, 768, 128, 192, 4, 1},
+    {TQ_PIECE_WORD, 30, 384, 768, 0, 192, 4, 2},
+    {TQ_PIECE_WORD, 34, 448, 768, 64, 192, 4, 2},
+    {TQ_PIECE_WORD, 38, 512, 768, 128, 192, 4, 2},
+    {TQ_PIECE_WORD, 44, 576, 768, 0, 192, 4, 3},
+    {TQ_PIECE_WORD, 48, 640, 768, 64, 192, 4, 3},
+    {TQ_PIECE_WORD, 52, 704, 768, 128, 192, 4, 3},
+};
 static const tq_format_spec SPEC_TURBO3_D128 = {
     .name = "turbo3",
     .head_dim = 128,
@@ -229,6 +357,8 @@ static const tq_format_spec SPEC_TURBO3_D128 = {
     .centroids = CENTROIDS_TURBO3_D128,
     .k_signs = K_SIGNS_TURBO3_D128,
     .v_signs = V_SIGNS_TURBO3_D128,
+    .n_pieces = 16,
+    .pieces = PIECES_TURBO3_D128,
     .modes = "searched none nc",
 };
 
@@ -239,6 +369,28 @@ static const float STEPS_TURBO4_D128[] = {0x1.2be1fap-9f};
 static const int8_t CENTROIDS_TURBO4_D128[] = {-104, -79, -62, -48, -36, -25, -15, -5, 5, 15, 25, 36, 48, 62, 79, 104};
 static const uint32_t K_SIGNS_TURBO4_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_TURBO4_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
+static const tq_piece PIECES_TURBO4_D128[] = {
+    {TQ_PIECE_HEADER, 0, 8192, 0, 8192, 0, 0, 0},
+    {TQ_PIECE_HEADER, 18, 8448, 0, 8448, 0, 0, 0},
+    {TQ_PIECE_HEADER, 36, 8704, 0, 8704, 0, 0, 0},
+    {TQ_PIECE_HEADER, 54, 8960, 0, 8960, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 1024, 0, 256, 4, 0},
+    {TQ_PIECE_WORD, 6, 64, 1024, 64, 256, 4, 0},
+    {TQ_PIECE_WORD, 10, 128, 1024, 128, 256, 4, 0},
+    {TQ_PIECE_WORD, 14, 192, 1024, 192, 256, 4, 0},
+    {TQ_PIECE_WORD, 20, 256, 1024, 0, 256, 4, 1},
+    {TQ_PIECE_WORD, 24, 320, 1024, 64, 256, 4, 1},
+    {TQ_PIECE_WORD, 28, 384, 1024, 128, 256, 4, 1},
+    {TQ_PIECE_WORD, 32, 448, 1024, 192, 256, 4, 1},
+    {TQ_PIECE_WORD, 38, 512, 1024, 0, 256, 4, 2},
+    {TQ_PIECE_WORD, 42, 576, 1024, 64, 256, 4, 2},
+    {TQ_PIECE_WORD, 46, 640, 1024, 128, 256, 4, 2},
+    {TQ_PIECE_WORD, 50, 704, 1024, 192, 256, 4, 2},
+    {TQ_PIECE_WORD, 56, 768, 1024, 0, 256, 4, 3},
+    {TQ_PIECE_WORD, 60, 832, 1024, 64, 256, 4, 3},
+    {TQ_PIECE_WORD, 64, 896, 1024, 128, 256, 4, 3},
+    {TQ_PIECE_WORD, 68, 960, 1024, 192, 256, 4, 3},
+};
 static const tq_format_spec SPEC_TURBO4_D128 = {
     .name = "turbo4",
     .head_dim = 128,
@@ -253,6 +405,8 @@ static const tq_format_spec SPEC_TURBO4_D128 = {
     .centroids = CENTROIDS_TURBO4_D128,
     .k_signs = K_SIGNS_TURBO4_D128,
     .v_signs = V_SIGNS_TURBO4_D128,
+    .n_pieces = 20,
+    .pieces = PIECES_TURBO4_D128,
     .modes = "searched none nc",
 };
 
@@ -264,6 +418,19 @@ static const int8_t CENTROIDS_GAIN2_D128[] = {-68, -13, 35, 102};
 static const int8_t GAINS_GAIN2_D128[] = {26, 31, 35, 39, 43, 48, 54, 63, -26, -31, -35, -39, -43, -48, -54, -63};
 static const uint32_t K_SIGNS_GAIN2_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_GAIN2_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
+static const tq_piece PIECES_GAIN2_D128[] = {
+    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 4352, 0, 4352, 0, 0, 0},
+    {TQ_PIECE_HEADER, 4, 4608, 0, 4608, 0, 0, 0},
+    {TQ_PIECE_WORD, 6, 0, 512, 0, 128, 4, 0},
+    {TQ_PIECE_WORD, 10, 64, 512, 64, 128, 4, 0},
+    {TQ_PIECE_WORD, 14, 128, 512, 0, 128, 4, 1},
+    {TQ_PIECE_WORD, 18, 192, 512, 64, 128, 4, 1},
+    {TQ_PIECE_WORD, 22, 256, 512, 0, 128, 4, 2},
+    {TQ_PIECE_WORD, 26, 320, 512, 64, 128, 4, 2},
+    {TQ_PIECE_WORD, 30, 384, 512, 0, 128, 4, 3},
+    {TQ_PIECE_WORD, 34, 448, 512, 64, 128, 4, 3},
+};
 static const tq_format_spec SPEC_GAIN2_D128 = {
     .name = "gain2",
     .head_dim = 128,
@@ -279,6 +446,8 @@ static const tq_format_spec SPEC_GAIN2_D128 = {
     .gains = GAINS_GAIN2_D128,
     .k_signs = K_SIGNS_GAIN2_D128,
     .v_signs = V_SIGNS_GAIN2_D128,
+    .n_pieces = 11,
+    .pieces = PIECES_GAIN2_D128,
     .modes = "",
 };
 
@@ -290,6 +459,23 @@ static const int8_t CENTROIDS_GAIN3_D128[] = {-76, -46, -24, -5, 13, 32, 54, 88}
 static const int8_t GAINS_GAIN3_D128[] = {28, 33, 36, 40, 44, 49, 55, 63, -28, -33, -36, -40, -44, -49, -55, -63};
 static const uint32_t K_SIGNS_GAIN3_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_GAIN3_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
+static const tq_piece PIECES_GAIN3_D128[] = {
+    {TQ_PIECE_HEADER, 0, 6144, 0, 6144, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 6400, 0, 6400, 0, 0, 0},
+    {TQ_PIECE_HEADER, 4, 6656, 0, 6656, 0, 0, 0},
+    {TQ_PIECE_WORD, 6, 0, 768, 0, 192, 4, 0},
+    {TQ_PIECE_WORD, 10, 64, 768, 64, 192, 4, 0},
+    {TQ_PIECE_WORD, 14, 128, 768, 128, 192, 4, 0},
+    {TQ_PIECE_WORD, 18, 192, 768, 0, 192, 4, 1},
+    {TQ_PIECE_WORD, 22, 256, 768, 64, 192, 4, 1},
+    {TQ_PIECE_WORD, 26, 320, 768, 128, 192, 4, 1},
+    {TQ_PIECE_WORD, 30, 384, 768, 0, 192, 4, 2},
+    {TQ_PIECE_WORD, 34, 448, 768, 64, 192, 4, 2},
+    {TQ_PIECE_WORD, 38, 512, 768, 128, 192, 4, 2},
+    {TQ_PIECE_WORD, 42, 576, 768, 0, 192, 4, 3},
+    {TQ_PIECE_WORD, 46, 640, 768, 64, 192, 4, 3},
+    {TQ_PIECE_WORD, 50, 704, 768, 128, 192, 4, 3},
+};
 static const tq_format_spec SPEC_GAIN3_D128 = {
     .name = "gain3",
     .head_dim = 128,
@@ -305,6 +491,8 @@ static const tq_format_spec SPEC_GAIN3_D128 = {
     .gains = GAINS_GAIN3_D128,
     .k_signs = K_SIGNS_GAIN3_D128,
     .v_signs = V_SIGNS_GAIN3_D128,
+    .n_pieces = 15,
+    .pieces = PIECES_GAIN3_D128,
     .modes = "",
 };
 
@@ -316,6 +504,27 @@ static const int8_t CENTROIDS_GAIN4_D128[] = {-125, -98, -78, -61, -45, -31, -18
 static const int8_t GAINS_GAIN4_D128[] = {24, 26, 28, 30, 32, 34, 35, 37, 39, 42, 44, 46, 49, 53, 57, 63};
 static const uint32_t K_SIGNS_GAIN4_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_GAIN4_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
+static const tq_piece PIECES_GAIN4_D128[] = {
+    {TQ_PIECE_HEADER, 0, 8192, 0, 8192, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 8448, 0, 8448, 0, 0, 0},
+    {TQ_PIECE_HEADER, 4, 8704, 0, 8704, 0, 0, 0},
+    {TQ_PIECE_WORD, 6, 0, 1024, 0, 256, 4, 0},
+    {TQ_PIECE_WORD, 10, 64, 1024, 64, 256, 4, 0},
+    {TQ_PIECE_WORD, 14, 128, 1024, 128, 256, 4, 0},
+    {TQ_PIECE_WORD, 18, 192, 1024, 192, 256, 4, 0},
+    {TQ_PIECE_WORD, 22, 256, 1024, 0, 256, 4, 1},
+    {TQ_PIECE_WORD, 26, 320, 1024, 64, 256, 4, 1},
+    {TQ_PIECE_WORD, 30, 384, 1024, 128, 256, 4, 1},
+    {TQ_PIECE_WORD, 34, 448, 1024, 192, 256, 4, 1},
+    {TQ_PIECE_WORD, 38, 512, 1024, 0, 256, 4, 2},
+    {TQ_PIECE_WORD, 42, 576, 1024, 64, 256, 4, 2},
+    {TQ_PIECE_WORD, 46, 640, 1024, 128, 256, 4, 2},
+    {TQ_PIECE_WORD, 50, 704, 1024, 192, 256, 4, 2},
+    {TQ_PIECE_WORD, 54, 768, 1024, 0, 256, 4, 3},
+    {TQ_PIECE_WORD, 58, 832, 1024, 64, 256, 4, 3},
+    {TQ_PIECE_WORD, 62, 896, 1024, 128, 256, 4, 3},
+    {TQ_PIECE_WORD, 66, 960, 1024, 192, 256, 4, 3},
+};
 static const tq_format_spec SPEC_GAIN4_D128 = {
     .name = "gain4",
     .head_dim = 128,
@@ -331,6 +540,8 @@ static const tq_format_spec SPEC_GAIN4_D128 = {
     .gains = GAINS_GAIN4_D128,
     .k_signs = K_SIGNS_GAIN4_D128,
     .v_signs = V_SIGNS_GAIN4_D128,
+    .n_pieces = 19,
+    .pieces = PIECES_GAIN4_D128,
     .modes = "",
 };
 
@@ -338,6 +549,44 @@ static const tq_chunk CHUNKS_Q8_0_D128[] = {
     {0, 128, 1, 1, 0},
 };
 static const float STEPS_Q8_0_D128[] = {0x1p+0f};
+static const tq_piece PIECES_Q8_0_D128[] = {
+    {TQ_PIECE_HEADER, 0, 16384, 0, 16384, 0, 0, 0},
+    {TQ_PIECE_HEADER, 34, 16640, 0, 16640, 0, 0, 0},
+    {TQ_PIECE_HEADER, 68, 16896, 0, 16896, 0, 0, 0},
+    {TQ_PIECE_HEADER, 102, 17152, 0, 17152, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 2048, 0, 512, 4, 0},
+    {TQ_PIECE_WORD, 6, 64, 2048, 64, 512, 4, 0},
+    {TQ_PIECE_WORD, 10, 128, 2048, 128, 512, 4, 0},
+    {TQ_PIECE_WORD, 14, 192, 2048, 192, 512, 4, 0},
+    {TQ_PIECE_WORD, 18, 256, 2048, 256, 512, 4, 0},
+    {TQ_PIECE_WORD, 22, 320, 2048, 320, 512, 4, 0},
+    {TQ_PIECE_WORD, 26, 384, 2048, 384, 512, 4, 0},
+    {TQ_PIECE_WORD, 30, 448, 2048, 448, 512, 4, 0},
+    {TQ_PIECE_WORD, 36, 512, 2048, 0, 512, 4, 1},
+    {TQ_PIECE_WORD, 40, 576, 2048, 64, 512, 4, 1},
+    {TQ_PIECE_WORD, 44, 640, 2048, 128, 512, 4, 1},
+    {TQ_PIECE_WORD, 48, 704, 2048, 192, 512, 4, 1},
+    {TQ_PIECE_WORD, 52, 768, 2048, 256, 512, 4, 1},
+    {TQ_PIECE_WORD, 56, 832, 2048, 320, 512, 4, 1},
+    {TQ_PIECE_WORD, 60, 896, 2048, 384, 512, 4, 1},
+    {TQ_PIECE_WORD, 64, 960, 2048, 448, 512, 4, 1},
+    {TQ_PIECE_WORD, 70, 1024, 2048, 0, 512, 4, 2},
+    {TQ_PIECE_WORD, 74, 1088, 2048, 64, 512, 4, 2},
+    {TQ_PIECE_WORD, 78, 1152, 2048, 128, 512, 4, 2},
+    {TQ_PIECE_WORD, 82, 1216, 2048, 192, 512, 4, 2},
+    {TQ_PIECE_WORD, 86, 1280, 2048, 256, 512, 4, 2},
+    {TQ_PIECE_WORD, 90, 1344, 2048, 320, 512, 4, 2},
+    {TQ_PIECE_WORD, 94, 1408, 2048, 384, 512, 4, 2},
+    {TQ_PIECE_WORD, 98, 1472, 2048, 448, 512, 4, 2},
+    {TQ_PIECE_WORD, 104, 1536, 2048, 0, 512, 4, 3},
+    {TQ_PIECE_WORD, 108, 1600, 2048, 64, 512, 4, 3},
+    {TQ_PIECE_WORD, 112, 1664, 2048, 128, 512, 4, 3},
+    {TQ_PIECE_WORD, 116, 1728, 2048, 192, 512, 4, 3},
+    {TQ_PIECE_WORD, 120, 1792, 2048, 256, 512, 4, 3},
+    {TQ_PIECE_WORD, 124, 1856, 2048, 320, 512, 4, 3},
+    {TQ_PIECE_WORD, 128, 1920, 2048, 384, 512, 4, 3},
+    {TQ_PIECE_WORD, 132, 1984, 2048, 448, 512, 4, 3},
+};
 static const tq_format_spec SPEC_Q8_0_D128 = {
     .name = "q8_0",
     .head_dim = 128,
@@ -349,6 +598,8 @@ static const tq_format_spec SPEC_Q8_0_D128 = {
     .n_chunks = 1,
     .chunks = CHUNKS_Q8_0_D128,
     .steps = STEPS_Q8_0_D128,
+    .n_pieces = 36,
+    .pieces = PIECES_Q8_0_D128,
     .modes = "",
 };
 
@@ -384,373 +635,458 @@ static const tq_format_spec *const FORMATS[] = {
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */
 
 extern void tqk_decode__c(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out);
-extern const tq_k_stage tqk_turbo2_d64_k_g1__c;
-extern const tq_v_stage tqk_turbo2_d64_v_g1__c;
-extern const tq_k_stage tqk_turbo2_d64_k_g3__c;
-extern const tq_v_stage tqk_turbo2_d64_v_g3__c;
-extern const tq_k_stage tqk_turbo2_d64_k_g4__c;
-extern const tq_v_stage tqk_turbo2_d64_v_g4__c;
-extern const tq_k_stage tqk_turbo2_d64_k_g8__c;
-extern const tq_v_stage tqk_turbo2_d64_v_g8__c;
+extern const tq_k_stage tqk_turbo2_d64_k_g1_rows__c;
+extern const tq_v_stage tqk_turbo2_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_turbo2_d64_k_g3_rows__c;
+extern const tq_v_stage tqk_turbo2_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_turbo2_d64_k_g4_rows__c;
+extern const tq_v_stage tqk_turbo2_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_turbo2_d64_k_g8_rows__c;
+extern const tq_v_stage tqk_turbo2_d64_v_g8_rows__c;
 extern int tqk_turbo2_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo2_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_turbo3_d64_k_g1__c;
-extern const tq_v_stage tqk_turbo3_d64_v_g1__c;
-extern const tq_k_stage tqk_turbo3_d64_k_g3__c;
-extern const tq_v_stage tqk_turbo3_d64_v_g3__c;
-extern const tq_k_stage tqk_turbo3_d64_k_g4__c;
-extern const tq_v_stage tqk_turbo3_d64_v_g4__c;
-extern const tq_k_stage tqk_turbo3_d64_k_g8__c;
-extern const tq_v_stage tqk_turbo3_d64_v_g8__c;
+extern const tq_k_stage tqk_turbo3_d64_k_g1_rows__c;
+extern const tq_v_stage tqk_turbo3_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_turbo3_d64_k_g3_rows__c;
+extern const tq_v_stage tqk_turbo3_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_turbo3_d64_k_g4_rows__c;
+extern const tq_v_stage tqk_turbo3_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_turbo3_d64_k_g8_rows__c;
+extern const tq_v_stage tqk_turbo3_d64_v_g8_rows__c;
 extern int tqk_turbo3_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo3_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_turbo4_d64_k_g1__c;
-extern const tq_v_stage tqk_turbo4_d64_v_g1__c;
-extern const tq_k_stage tqk_turbo4_d64_k_g3__c;
-extern const tq_v_stage tqk_turbo4_d64_v_g3__c;
-extern const tq_k_stage tqk_turbo4_d64_k_g4__c;
-extern const tq_v_stage tqk_turbo4_d64_v_g4__c;
-extern const tq_k_stage tqk_turbo4_d64_k_g8__c;
-extern const tq_v_stage tqk_turbo4_d64_v_g8__c;
+extern const tq_k_stage tqk_turbo4_d64_k_g1_rows__c;
+extern const tq_v_stage tqk_turbo4_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_turbo4_d64_k_g3_rows__c;
+extern const tq_v_stage tqk_turbo4_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_turbo4_d64_k_g4_rows__c;
+extern const tq_v_stage tqk_turbo4_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_turbo4_d64_k_g8_rows__c;
+extern const tq_v_stage tqk_turbo4_d64_v_g8_rows__c;
 extern int tqk_turbo4_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain2_d64_k_g1__c;
-extern const tq_v_stage tqk_gain2_d64_v_g1__c;
-extern const tq_k_stage tqk_gain2_d64_k_g3__c;
-extern const tq_v_stage tqk_gain2_d64_v_g3__c;
-extern const tq_k_stage tqk_gain2_d64_k_g4__c;
-extern const tq_v_stage tqk_gain2_d64_v_g4__c;
-extern const tq_k_stage tqk_gain2_d64_k_g8__c;
-extern const tq_v_stage tqk_gain2_d64_v_g8__c;
+extern const tq_k_stage tqk_gain2_d64_k_g1_rows__c;
+extern const tq_v_stage tqk_gain2_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_gain2_d64_k_g3_rows__c;
+extern const tq_v_stage tqk_gain2_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_gain2_d64_k_g4_rows__c;
+extern const tq_v_stage tqk_gain2_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_gain2_d64_k_g8_rows__c;
+extern const tq_v_stage tqk_gain2_d64_v_g8_rows__c;
 extern int tqk_gain2_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain2_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain3_d64_k_g1__c;
-extern const tq_v_stage tqk_gain3_d64_v_g1__c;
-extern const tq_k_stage tqk_gain3_d64_k_g3__c;
-extern const tq_v_stage tqk_gain3_d64_v_g3__c;
-extern const tq_k_stage tqk_gain3_d64_k_g4__c;
-extern const tq_v_stage tqk_gain3_d64_v_g4__c;
-extern const tq_k_stage tqk_gain3_d64_k_g8__c;
-extern const tq_v_stage tqk_gain3_d64_v_g8__c;
+extern const tq_k_stage tqk_gain3_d64_k_g1_rows__c;
+extern const tq_v_stage tqk_gain3_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_gain3_d64_k_g3_rows__c;
+extern const tq_v_stage tqk_gain3_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_gain3_d64_k_g4_rows__c;
+extern const tq_v_stage tqk_gain3_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_gain3_d64_k_g8_rows__c;
+extern const tq_v_stage tqk_gain3_d64_v_g8_rows__c;
 extern int tqk_gain3_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain3_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain4_d64_k_g1__c;
-extern const tq_v_stage tqk_gain4_d64_v_g1__c;
-extern const tq_k_stage tqk_gain4_d64_k_g3__c;
-extern const tq_v_stage tqk_gain4_d64_v_g3__c;
-extern const tq_k_stage tqk_gain4_d64_k_g4__c;
-extern const tq_v_stage tqk_gain4_d64_v_g4__c;
-extern const tq_k_stage tqk_gain4_d64_k_g8__c;
-extern const tq_v_stage tqk_gain4_d64_v_g8__c;
+extern const tq_k_stage tqk_gain4_d64_k_g1_rows__c;
+extern const tq_v_stage tqk_gain4_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_gain4_d64_k_g3_rows__c;
+extern const tq_v_stage tqk_gain4_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_gain4_d64_k_g4_rows__c;
+extern const tq_v_stage tqk_gain4_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_gain4_d64_k_g8_rows__c;
+extern const tq_v_stage tqk_gain4_d64_v_g8_rows__c;
 extern int tqk_gain4_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain4_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_q8_0_d64_k_g1__c;
-extern const tq_v_stage tqk_q8_0_d64_v_g1__c;
-extern const tq_k_stage tqk_q8_0_d64_k_g3__c;
-extern const tq_v_stage tqk_q8_0_d64_v_g3__c;
-extern const tq_k_stage tqk_q8_0_d64_k_g4__c;
-extern const tq_v_stage tqk_q8_0_d64_v_g4__c;
-extern const tq_k_stage tqk_q8_0_d64_k_g8__c;
-extern const tq_v_stage tqk_q8_0_d64_v_g8__c;
+extern const tq_k_stage tqk_q8_0_d64_k_g1_rows__c;
+extern const tq_v_stage tqk_q8_0_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_q8_0_d64_k_g3_rows__c;
+extern const tq_v_stage tqk_q8_0_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_q8_0_d64_k_g4_rows__c;
+extern const tq_v_stage tqk_q8_0_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_q8_0_d64_k_g8_rows__c;
+extern const tq_v_stage tqk_q8_0_d64_v_g8_rows__c;
 extern int tqk_q8_0_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_q8_0_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_f16_d64_k_g1__c;
-extern const tq_v_stage tqk_f16_d64_v_g1__c;
-extern const tq_k_stage tqk_f16_d64_k_g3__c;
-extern const tq_v_stage tqk_f16_d64_v_g3__c;
-extern const tq_k_stage tqk_f16_d64_k_g4__c;
-extern const tq_v_stage tqk_f16_d64_v_g4__c;
-extern const tq_k_stage tqk_f16_d64_k_g8__c;
-extern const tq_v_stage tqk_f16_d64_v_g8__c;
+extern const tq_k_stage tqk_f16_d64_k_g1_rows__c;
+extern const tq_v_stage tqk_f16_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_f16_d64_k_g3_rows__c;
+extern const tq_v_stage tqk_f16_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_f16_d64_k_g4_rows__c;
+extern const tq_v_stage tqk_f16_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_f16_d64_k_g8_rows__c;
+extern const tq_v_stage tqk_f16_d64_v_g8_rows__c;
 extern int tqk_f16_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_turbo2_d128_k_g1__c;
-extern const tq_v_stage tqk_turbo2_d128_v_g1__c;
-extern const tq_k_stage tqk_turbo2_d128_k_g3__c;
-extern const tq_v_stage tqk_turbo2_d128_v_g3__c;
-extern const tq_k_stage tqk_turbo2_d128_k_g4__c;
-extern const tq_v_stage tqk_turbo2_d128_v_g4__c;
-extern const tq_k_stage tqk_turbo2_d128_k_g8__c;
-extern const tq_v_stage tqk_turbo2_d128_v_g8__c;
+extern const tq_k_stage tqk_turbo2_d128_k_g1_rows__c;
+extern const tq_v_stage tqk_turbo2_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_turbo2_d128_k_g3_rows__c;
+extern const tq_v_stage tqk_turbo2_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_turbo2_d128_k_g4_rows__c;
+extern const tq_v_stage tqk_turbo2_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_turbo2_d128_k_g8_rows__c;
+extern const tq_v_stage tqk_turbo2_d128_v_g8_rows__c;
 extern int tqk_turbo2_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo2_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_turbo3_d128_k_g1__c;
-extern const tq_v_stage tqk_turbo3_d128_v_g1__c;
-extern const tq_k_stage tqk_turbo3_d128_k_g3__c;
-extern const tq_v_stage tqk_turbo3_d128_v_g3__c;
-extern const tq_k_stage tqk_turbo3_d128_k_g4__c;
-extern const tq_v_stage tqk_turbo3_d128_v_g4__c;
-extern const tq_k_stage tqk_turbo3_d128_k_g8__c;
-extern const tq_v_stage tqk_turbo3_d128_v_g8__c;
+extern const tq_k_stage tqk_turbo3_d128_k_g1_rows__c;
+extern const tq_v_stage tqk_turbo3_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_turbo3_d128_k_g3_rows__c;
+extern const tq_v_stage tqk_turbo3_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_turbo3_d128_k_g4_rows__c;
+extern const tq_v_stage tqk_turbo3_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_turbo3_d128_k_g8_rows__c;
+extern const tq_v_stage tqk_turbo3_d128_v_g8_rows__c;
 extern int tqk_turbo3_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo3_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_turbo4_d128_k_g1__c;
-extern const tq_v_stage tqk_turbo4_d128_v_g1__c;
-extern const tq_k_stage tqk_turbo4_d128_k_g3__c;
-extern const tq_v_stage tqk_turbo4_d128_v_g3__c;
-extern const tq_k_stage tqk_turbo4_d128_k_g4__c;
-extern const tq_v_stage tqk_turbo4_d128_v_g4__c;
-extern const tq_k_stage tqk_turbo4_d128_k_g8__c;
-extern const tq_v_stage tqk_turbo4_d128_v_g8__c;
+extern const tq_k_stage tqk_turbo4_d128_k_g1_rows__c;
+extern const tq_v_stage tqk_turbo4_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_turbo4_d128_k_g3_rows__c;
+extern const tq_v_stage tqk_turbo4_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_turbo4_d128_k_g4_rows__c;
+extern const tq_v_stage tqk_turbo4_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_turbo4_d128_k_g8_rows__c;
+extern const tq_v_stage tqk_turbo4_d128_v_g8_rows__c;
 extern int tqk_turbo4_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain2_d128_k_g1__c;
-extern const tq_v_stage tqk_gain2_d128_v_g1__c;
-extern const tq_k_stage tqk_gain2_d128_k_g3__c;
-extern const tq_v_stage tqk_gain2_d128_v_g3__c;
-extern const tq_k_stage tqk_gain2_d128_k_g4__c;
-extern const tq_v_stage tqk_gain2_d128_v_g4__c;
-extern const tq_k_stage tqk_gain2_d128_k_g8__c;
-extern const tq_v_stage tqk_gain2_d128_v_g8__c;
+extern const tq_k_stage tqk_gain2_d128_k_g1_rows__c;
+extern const tq_v_stage tqk_gain2_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_gain2_d128_k_g3_rows__c;
+extern const tq_v_stage tqk_gain2_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_gain2_d128_k_g4_rows__c;
+extern const tq_v_stage tqk_gain2_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_gain2_d128_k_g8_rows__c;
+extern const tq_v_stage tqk_gain2_d128_v_g8_rows__c;
 extern int tqk_gain2_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain2_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain3_d128_k_g1__c;
-extern const tq_v_stage tqk_gain3_d128_v_g1__c;
-extern const tq_k_stage tqk_gain3_d128_k_g3__c;
-extern const tq_v_stage tqk_gain3_d128_v_g3__c;
-extern const tq_k_stage tqk_gain3_d128_k_g4__c;
-extern const tq_v_stage tqk_gain3_d128_v_g4__c;
-extern const tq_k_stage tqk_gain3_d128_k_g8__c;
-extern const tq_v_stage tqk_gain3_d128_v_g8__c;
+extern const tq_k_stage tqk_gain3_d128_k_g1_rows__c;
+extern const tq_v_stage tqk_gain3_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_gain3_d128_k_g3_rows__c;
+extern const tq_v_stage tqk_gain3_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_gain3_d128_k_g4_rows__c;
+extern const tq_v_stage tqk_gain3_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_gain3_d128_k_g8_rows__c;
+extern const tq_v_stage tqk_gain3_d128_v_g8_rows__c;
 extern int tqk_gain3_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain3_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain4_d128_k_g1__c;
-extern const tq_v_stage tqk_gain4_d128_v_g1__c;
-extern const tq_k_stage tqk_gain4_d128_k_g3__c;
-extern const tq_v_stage tqk_gain4_d128_v_g3__c;
-extern const tq_k_stage tqk_gain4_d128_k_g4__c;
-extern const tq_v_stage tqk_gain4_d128_v_g4__c;
-extern const tq_k_stage tqk_gain4_d128_k_g8__c;
-extern const tq_v_stage tqk_gain4_d128_v_g8__c;
+extern const tq_k_stage tqk_gain4_d128_k_g1_rows__c;
+extern const tq_v_stage tqk_gain4_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_gain4_d128_k_g3_rows__c;
+extern const tq_v_stage tqk_gain4_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_gain4_d128_k_g4_rows__c;
+extern const tq_v_stage tqk_gain4_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_gain4_d128_k_g8_rows__c;
+extern const tq_v_stage tqk_gain4_d128_v_g8_rows__c;
 extern int tqk_gain4_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain4_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_q8_0_d128_k_g1__c;
-extern const tq_v_stage tqk_q8_0_d128_v_g1__c;
-extern const tq_k_stage tqk_q8_0_d128_k_g3__c;
-extern const tq_v_stage tqk_q8_0_d128_v_g3__c;
-extern const tq_k_stage tqk_q8_0_d128_k_g4__c;
-extern const tq_v_stage tqk_q8_0_d128_v_g4__c;
-extern const tq_k_stage tqk_q8_0_d128_k_g8__c;
-extern const tq_v_stage tqk_q8_0_d128_v_g8__c;
+extern const tq_k_stage tqk_q8_0_d128_k_g1_rows__c;
+extern const tq_v_stage tqk_q8_0_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_q8_0_d128_k_g3_rows__c;
+extern const tq_v_stage tqk_q8_0_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_q8_0_d128_k_g4_rows__c;
+extern const tq_v_stage tqk_q8_0_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_q8_0_d128_k_g8_rows__c;
+extern const tq_v_stage tqk_q8_0_d128_v_g8_rows__c;
 extern int tqk_q8_0_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_q8_0_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_f16_d128_k_g1__c;
-extern const tq_v_stage tqk_f16_d128_v_g1__c;
-extern const tq_k_stage tqk_f16_d128_k_g3__c;
-extern const tq_v_stage tqk_f16_d128_v_g3__c;
-extern const tq_k_stage tqk_f16_d128_k_g4__c;
-extern const tq_v_stage tqk_f16_d128_v_g4__c;
-extern const tq_k_stage tqk_f16_d128_k_g8__c;
-extern const tq_v_stage tqk_f16_d128_v_g8__c;
+extern const tq_k_stage tqk_f16_d128_k_g1_rows__c;
+extern const tq_v_stage tqk_f16_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_f16_d128_k_g3_rows__c;
+extern const tq_v_stage tqk_f16_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_f16_d128_k_g4_rows__c;
+extern const tq_v_stage tqk_f16_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_f16_d128_k_g8_rows__c;
+extern const tq_v_stage tqk_f16_d128_v_g8_rows__c;
 extern int tqk_f16_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 
 /* ---- variants --------------------------------------------------------------------------------------------------- */
 
-#define DECODE(variant, k_spec, v_spec, head_dim, g, tile, k_ahead, v_ahead, k_stage, v_stage, lay, content)           \
-    static const tq_decode_impl variant##_impl = {head_dim, g, tile, 1, k_ahead, v_ahead, &k_stage, &v_stage};         \
+#define DECODE(variant, k_spec, v_spec, head_dim, g, tile, k_ahead, v_ahead, k_stage, v_stage, lay, keys, content)     \
+    static const tq_decode_impl variant##_impl = {head_dim, g, tile, k_ahead, v_ahead, &k_stage, &v_stage};            \
     extern const tq_variant variant;                                                                                   \
     const tq_variant variant = {.name = #variant, .op = TQ_OP_DECODE, .k = k_spec, .v = v_spec, .gqa = g,              \
-                                .layout = lay, .target = "c", .key = content, .impl = &variant##_impl,      \
+                                .layout = lay, .keys_per_unit = keys, .target = "c", .key = content,        \
+                                .impl = &variant##_impl,                                                               \
                                 .decode = tqk_decode__c}
-#define ROWS(variant, operation, k_spec, v_spec, append_fn, dequantise_fn, lay, content)                               \
+#define ROWS(variant, operation, k_spec, v_spec, append_fn, dequantise_fn, lay, keys, content)                         \
     extern const tq_variant variant;                                                                                   \
     const tq_variant variant = {.name = #variant, .op = operation, .k = k_spec, .v = v_spec, .layout = lay,            \
-                                .target = "c", .key = content, .append = append_fn,                         \
+                                .keys_per_unit = keys, .target = "c", .key = content, .append = append_fn,  \
                                 .dequantise = dequantise_fn}
 
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1__c, tqk_turbo2_d64_v_g1__c, "rows", 0x76fe5a441f3291c9u);
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1__c, tqk_turbo2_d64_v_g1__c, "rows", 0x76fe5a441f329189u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1__c, tqk_turbo3_d64_v_g1__c, "rows", 0xf58346ddb125a449u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1__c, tqk_turbo3_d64_v_g1__c, "rows", 0xf58346ddb125a409u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1__c, tqk_turbo4_d64_v_g1__c, "rows", 0xebafaeaf754d23e9u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1__c, tqk_turbo4_d64_v_g1__c, "rows", 0xebafaeaf754d23a9u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1__c, tqk_gain2_d64_v_g1__c, "rows", 0xf59f84c4e8f86649u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1__c, tqk_gain2_d64_v_g1__c, "rows", 0xf59f84c4e8f86609u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1__c, tqk_gain3_d64_v_g1__c, "rows", 0xf83c3265fc71c4e9u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1__c, tqk_gain3_d64_v_g1__c, "rows", 0xf83c3265fc71c4a9u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1__c, tqk_gain4_d64_v_g1__c, "rows", 0x1129c6db5fdfcb29u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1__c, tqk_gain4_d64_v_g1__c, "rows", 0x1129c6db5fdfcae9u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1__c, tqk_q8_0_d64_v_g1__c, "rows", 0xd4923bd572b68309u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1__c, tqk_q8_0_d64_v_g1__c, "rows", 0xd4923bd572b682c9u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1__c, tqk_f16_d64_v_g1__c, "rows", 0xb1570074331fd6e9u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1__c, tqk_f16_d64_v_g1__c, "rows", 0xb1570074331fd6a9u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3__c, tqk_turbo2_d64_v_g3__c, "rows", 0x76fe5a441f3291c9u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3__c, tqk_turbo2_d64_v_g3__c, "rows", 0x76fe5a441f329189u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3__c, tqk_turbo3_d64_v_g3__c, "rows", 0xf58346ddb125a449u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3__c, tqk_turbo3_d64_v_g3__c, "rows", 0xf58346ddb125a409u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3__c, tqk_turbo4_d64_v_g3__c, "rows", 0xebafaeaf754d23e9u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3__c, tqk_turbo4_d64_v_g3__c, "rows", 0xebafaeaf754d23a9u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3__c, tqk_gain2_d64_v_g3__c, "rows", 0xf59f84c4e8f86649u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3__c, tqk_gain2_d64_v_g3__c, "rows", 0xf59f84c4e8f86609u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3__c, tqk_gain3_d64_v_g3__c, "rows", 0xf83c3265fc71c4e9u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3__c, tqk_gain3_d64_v_g3__c, "rows", 0xf83c3265fc71c4a9u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3__c, tqk_gain4_d64_v_g3__c, "rows", 0x1129c6db5fdfcb29u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3__c, tqk_gain4_d64_v_g3__c, "rows", 0x1129c6db5fdfcae9u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3__c, tqk_q8_0_d64_v_g3__c, "rows", 0xd4923bd572b68309u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3__c, tqk_q8_0_d64_v_g3__c, "rows", 0xd4923bd572b682c9u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3__c, tqk_f16_d64_v_g3__c, "rows", 0xb1570074331fd6e9u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3__c, tqk_f16_d64_v_g3__c, "rows", 0xb1570074331fd6a9u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4__c, tqk_turbo2_d64_v_g4__c, "rows", 0x76fe5a441f3291c9u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4__c, tqk_turbo2_d64_v_g4__c, "rows", 0x76fe5a441f329189u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4__c, tqk_turbo3_d64_v_g4__c, "rows", 0xf58346ddb125a449u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4__c, tqk_turbo3_d64_v_g4__c, "rows", 0xf58346ddb125a409u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4__c, tqk_turbo4_d64_v_g4__c, "rows", 0xebafaeaf754d23e9u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4__c, tqk_turbo4_d64_v_g4__c, "rows", 0xebafaeaf754d23a9u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4__c, tqk_gain2_d64_v_g4__c, "rows", 0xf59f84c4e8f86649u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4__c, tqk_gain2_d64_v_g4__c, "rows", 0xf59f84c4e8f86609u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4__c, tqk_gain3_d64_v_g4__c, "rows", 0xf83c3265fc71c4e9u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4__c, tqk_gain3_d64_v_g4__c, "rows", 0xf83c3265fc71c4a9u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4__c, tqk_gain4_d64_v_g4__c, "rows", 0x1129c6db5fdfcb29u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4__c, tqk_gain4_d64_v_g4__c, "rows", 0x1129c6db5fdfcae9u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4__c, tqk_q8_0_d64_v_g4__c, "rows", 0xd4923bd572b68309u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4__c, tqk_q8_0_d64_v_g4__c, "rows", 0xd4923bd572b682c9u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4__c, tqk_f16_d64_v_g4__c, "rows", 0xb1570074331fd6e9u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4__c, tqk_f16_d64_v_g4__c, "rows", 0xb1570074331fd6a9u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8__c, tqk_turbo2_d64_v_g8__c, "rows", 0x76fe5a441f3291c9u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8__c, tqk_turbo2_d64_v_g8__c, "rows", 0x76fe5a441f329189u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8__c, tqk_turbo3_d64_v_g8__c, "rows", 0xf58346ddb125a449u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8__c, tqk_turbo3_d64_v_g8__c, "rows", 0xf58346ddb125a409u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8__c, tqk_turbo4_d64_v_g8__c, "rows", 0xebafaeaf754d23e9u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8__c, tqk_turbo4_d64_v_g8__c, "rows", 0xebafaeaf754d23a9u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8__c, tqk_gain2_d64_v_g8__c, "rows", 0xf59f84c4e8f86649u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8__c, tqk_gain2_d64_v_g8__c, "rows", 0xf59f84c4e8f86609u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8__c, tqk_gain3_d64_v_g8__c, "rows", 0xf83c3265fc71c4e9u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8__c, tqk_gain3_d64_v_g8__c, "rows", 0xf83c3265fc71c4a9u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8__c, tqk_gain4_d64_v_g8__c, "rows", 0x1129c6db5fdfcb29u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8__c, tqk_gain4_d64_v_g8__c, "rows", 0x1129c6db5fdfcae9u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8__c, tqk_q8_0_d64_v_g8__c, "rows", 0xd4923bd572b68309u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8__c, tqk_q8_0_d64_v_g8__c, "rows", 0xd4923bd572b682c9u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8__c, tqk_f16_d64_v_g8__c, "rows", 0xb1570074331fd6e9u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8__c, tqk_f16_d64_v_g8__c, "rows", 0xb1570074331fd6a9u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1__c, tqk_turbo2_d128_v_g1__c, "rows", 0x671e24bf0a3ef969u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1__c, tqk_turbo2_d128_v_g1__c, "rows", 0x671e24bf0a3ef929u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1__c, tqk_turbo3_d128_v_g1__c, "rows", 0x870f9b63dd341e49u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1__c, tqk_turbo3_d128_v_g1__c, "rows", 0x870f9b63dd341e09u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1__c, tqk_turbo4_d128_v_g1__c, "rows", 0x2a5e61b24f44d409u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1__c, tqk_turbo4_d128_v_g1__c, "rows", 0x2a5e61b24f44d3c9u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1__c, tqk_gain2_d128_v_g1__c, "rows", 0xb1419411a3ac07e9u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1__c, tqk_gain2_d128_v_g1__c, "rows", 0xb1419411a3ac07a9u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1__c, tqk_gain3_d128_v_g1__c, "rows", 0x7353eab88ce48389u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1__c, tqk_gain3_d128_v_g1__c, "rows", 0x7353eab88ce48349u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1__c, tqk_gain4_d128_v_g1__c, "rows", 0x6f41991a6da20129u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1__c, tqk_gain4_d128_v_g1__c, "rows", 0x6f41991a6da200e9u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1__c, tqk_q8_0_d128_v_g1__c, "rows", 0xc07a96d54a4bfd29u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1__c, tqk_q8_0_d128_v_g1__c, "rows", 0xc07a96d54a4bfce9u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1__c, tqk_f16_d128_v_g1__c, "rows", 0x309aa7d747ebbcc9u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1__c, tqk_f16_d128_v_g1__c, "rows", 0x309aa7d747ebbc89u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3__c, tqk_turbo2_d128_v_g3__c, "rows", 0x671e24bf0a3ef969u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3__c, tqk_turbo2_d128_v_g3__c, "rows", 0x671e24bf0a3ef929u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3__c, tqk_turbo3_d128_v_g3__c, "rows", 0x870f9b63dd341e49u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3__c, tqk_turbo3_d128_v_g3__c, "rows", 0x870f9b63dd341e09u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3__c, tqk_turbo4_d128_v_g3__c, "rows", 0x2a5e61b24f44d409u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3__c, tqk_turbo4_d128_v_g3__c, "rows", 0x2a5e61b24f44d3c9u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3__c, tqk_gain2_d128_v_g3__c, "rows", 0xb1419411a3ac07e9u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3__c, tqk_gain2_d128_v_g3__c, "rows", 0xb1419411a3ac07a9u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3__c, tqk_gain3_d128_v_g3__c, "rows", 0x7353eab88ce48389u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3__c, tqk_gain3_d128_v_g3__c, "rows", 0x7353eab88ce48349u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3__c, tqk_gain4_d128_v_g3__c, "rows", 0x6f41991a6da20129u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3__c, tqk_gain4_d128_v_g3__c, "rows", 0x6f41991a6da200e9u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3__c, tqk_q8_0_d128_v_g3__c, "rows", 0xc07a96d54a4bfd29u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3__c, tqk_q8_0_d128_v_g3__c, "rows", 0xc07a96d54a4bfce9u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3__c, tqk_f16_d128_v_g3__c, "rows", 0x309aa7d747ebbcc9u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3__c, tqk_f16_d128_v_g3__c, "rows", 0x309aa7d747ebbc89u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4__c, tqk_turbo2_d128_v_g4__c, "rows", 0x671e24bf0a3ef969u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4__c, tqk_turbo2_d128_v_g4__c, "rows", 0x671e24bf0a3ef929u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4__c, tqk_turbo3_d128_v_g4__c, "rows", 0x870f9b63dd341e49u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4__c, tqk_turbo3_d128_v_g4__c, "rows", 0x870f9b63dd341e09u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4__c, tqk_turbo4_d128_v_g4__c, "rows", 0x2a5e61b24f44d409u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4__c, tqk_turbo4_d128_v_g4__c, "rows", 0x2a5e61b24f44d3c9u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4__c, tqk_gain2_d128_v_g4__c, "rows", 0xb1419411a3ac07e9u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4__c, tqk_gain2_d128_v_g4__c, "rows", 0xb1419411a3ac07a9u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4__c, tqk_gain3_d128_v_g4__c, "rows", 0x7353eab88ce48389u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4__c, tqk_gain3_d128_v_g4__c, "rows", 0x7353eab88ce48349u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4__c, tqk_gain4_d128_v_g4__c, "rows", 0x6f41991a6da20129u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4__c, tqk_gain4_d128_v_g4__c, "rows", 0x6f41991a6da200e9u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4__c, tqk_q8_0_d128_v_g4__c, "rows", 0xc07a96d54a4bfd29u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4__c, tqk_q8_0_d128_v_g4__c, "rows", 0xc07a96d54a4bfce9u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4__c, tqk_f16_d128_v_g4__c, "rows", 0x309aa7d747ebbcc9u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4__c, tqk_f16_d128_v_g4__c, "rows", 0x309aa7d747ebbc89u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8__c, tqk_turbo2_d128_v_g8__c, "rows", 0x671e24bf0a3ef969u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8__c, tqk_turbo2_d128_v_g8__c, "rows", 0x671e24bf0a3ef929u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8__c, tqk_turbo3_d128_v_g8__c, "rows", 0x870f9b63dd341e49u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8__c, tqk_turbo3_d128_v_g8__c, "rows", 0x870f9b63dd341e09u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8__c, tqk_turbo4_d128_v_g8__c, "rows", 0x2a5e61b24f44d409u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8__c, tqk_turbo4_d128_v_g8__c, "rows", 0x2a5e61b24f44d3c9u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8__c, tqk_gain2_d128_v_g8__c, "rows", 0xb1419411a3ac07e9u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8__c, tqk_gain2_d128_v_g8__c, "rows", 0xb1419411a3ac07a9u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8__c, tqk_gain3_d128_v_g8__c, "rows", 0x7353eab88ce48389u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8__c, tqk_gain3_d128_v_g8__c, "rows", 0x7353eab88ce48349u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8__c, tqk_gain4_d128_v_g8__c, "rows", 0x6f41991a6da20129u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8__c, tqk_gain4_d128_v_g8__c, "rows", 0x6f41991a6da200e9u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8__c, tqk_q8_0_d128_v_g8__c, "rows", 0xc07a96d54a4bfd29u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8__c, tqk_q8_0_d128_v_g8__c, "rows", 0xc07a96d54a4bfce9u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8__c, tqk_f16_d128_v_g8__c, "rows", 0x309aa7d747ebbcc9u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8__c, tqk_f16_d128_v_g8__c, "rows", 0x309aa7d747ebbc89u);
-ROWS(tq_append_d64_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "rows", 0xe1a73a9ff2dbfbf5u);
-ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 0x6c37ffd4b83f75e1u);
-ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 0x9ab30467ee45b984u);
-ROWS(tq_append_d64_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "rows", 0x54535bccb653a1d1u);
-ROWS(tq_append_d64_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "rows", 0x86db2400c131357cu);
-ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "rows", 0x3f014bd27983cb8au);
-ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 0x544e7d24bbc3cdabu);
-ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 0xea2d1b9e8629d6ecu);
-ROWS(tq_append_d128_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "rows", 0x0a4606c706900058u);
-ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 0xe937f1b6b2ed7c11u);
-ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 0x076c41d2b16dac23u);
-ROWS(tq_append_d128_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "rows", 0xf2185a9f0b31a664u);
-ROWS(tq_append_d128_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "rows", 0x361a1e90bd205e27u);
-ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "rows", 0xe2285f7f8ed7efdau);
-ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 0xd8d7954c949c9bfau);
-ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 0x4d76a5c6824f5d9du);
-ROWS(tq_append_d64_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "rows", 0x61718562c0b67c1du);
-ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 0x5565acc78d4614b1u);
-ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 0x1d1710061b6750aeu);
-ROWS(tq_append_d64_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "rows", 0x6d668eb6c704aac1u);
-ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 0x3d7b7423cfa075b6u);
-ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 0x9e42e0c77abbe5e8u);
-ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 0x4c5e246f4b529ba7u);
-ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 0x93444a944155e646u);
-ROWS(tq_append_d128_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "rows", 0x28f283b6980edf5au);
-ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 0x69f20f6bbea68881u);
-ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 0xef0c859e32370e2fu);
-ROWS(tq_append_d128_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "rows", 0x8b439f312cda47ceu);
-ROWS(tq_append_d128_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "rows", 0x095431e664240babu);
-ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "rows", 0x59339f597329f798u);
-ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 0xb3bd67474a0f4778u);
-ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 0xaf3e67cf59fc4575u);
-ROWS(tq_dequantise_d64_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "rows", 0xe1a73a9ff2dbfbf5u);
-ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 0x6c37ffd4b83f75e1u);
-ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 0x9ab30467ee45b984u);
-ROWS(tq_dequantise_d64_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "rows", 0x54535bccb653a1d1u);
-ROWS(tq_dequantise_d64_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "rows", 0x86db2400c131357cu);
-ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "rows", 0x3f014bd27983cb8au);
-ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 0x544e7d24bbc3cdabu);
-ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 0xea2d1b9e8629d6ecu);
-ROWS(tq_dequantise_d128_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "rows", 0x0a4606c706900058u);
-ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 0xe937f1b6b2ed7c11u);
-ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 0x076c41d2b16dac23u);
-ROWS(tq_dequantise_d128_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "rows", 0xf2185a9f0b31a664u);
-ROWS(tq_dequantise_d128_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "rows", 0x361a1e90bd205e27u);
-ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "rows", 0xe2285f7f8ed7efdau);
-ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 0xd8d7954c949c9bfau);
-ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 0x4d76a5c6824f5d9du);
-ROWS(tq_dequantise_d64_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "rows", 0x61718562c0b67c1du);
-ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 0x5565acc78d4614b1u);
-ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 0x1d1710061b6750aeu);
-ROWS(tq_dequantise_d64_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "rows", 0x6d668eb6c704aac1u);
-ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 0x3d7b7423cfa075b6u);
-ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 0x9e42e0c77abbe5e8u);
-ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 0x4c5e246f4b529ba7u);
-ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 0x93444a944155e646u);
-ROWS(tq_dequantise_d128_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "rows", 0x28f283b6980edf5au);
-ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 0x69f20f6bbea68881u);
-ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 0xef0c859e32370e2fu);
-ROWS(tq_dequantise_d128_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "rows", 0x8b439f312cda47ceu);
-ROWS(tq_dequantise_d128_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "rows", 0x095431e664240babu);
-ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "rows", 0x59339f597329f798u);
-ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 0xb3bd67474a0f4778u);
-ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 0xaf3e67cf59fc4575u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0x7f90cbc9660ff6f1u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0x7f90cbc9660ff6b1u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0x8c83fb6fffe76d71u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0x8c83fb6fffe76d31u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0xcc5c883de96da111u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0xcc5c883de96da0d1u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x3160d8fa12a65371u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x3160d8fa12a65331u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x02cdfa1a40705211u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x02cdfa1a407051d1u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0x488a7a0433d39451u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0x488a7a0433d39411u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xd726fc7f12201031u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xd726fc7f12200ff1u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x60708b5cb1152e51u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x60708b5cb1152e11u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x7f90cbc9660ff6f1u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x7f90cbc9660ff6b1u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0x8c83fb6fffe76d71u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0x8c83fb6fffe76d31u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0xcc5c883de96da111u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0xcc5c883de96da0d1u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x3160d8fa12a65371u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x3160d8fa12a65331u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x02cdfa1a40705211u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x02cdfa1a407051d1u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0x488a7a0433d39451u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0x488a7a0433d39411u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0xd726fc7f12201031u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0xd726fc7f12200ff1u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x60708b5cb1152e51u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x60708b5cb1152e11u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x7f90cbc9660ff6f1u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x7f90cbc9660ff6b1u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x8c83fb6fffe76d71u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x8c83fb6fffe76d31u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0xcc5c883de96da111u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0xcc5c883de96da0d1u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x3160d8fa12a65371u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x3160d8fa12a65331u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x02cdfa1a40705211u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x02cdfa1a407051d1u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0x488a7a0433d39451u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0x488a7a0433d39411u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xd726fc7f12201031u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xd726fc7f12200ff1u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x60708b5cb1152e51u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x60708b5cb1152e11u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x7f90cbc9660ff6f1u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x7f90cbc9660ff6b1u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x8c83fb6fffe76d71u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x8c83fb6fffe76d31u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0xcc5c883de96da111u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0xcc5c883de96da0d1u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x3160d8fa12a65371u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x3160d8fa12a65331u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x02cdfa1a40705211u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x02cdfa1a407051d1u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0x488a7a0433d39451u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0x488a7a0433d39411u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xd726fc7f12201031u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xd726fc7f12200ff1u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x60708b5cb1152e51u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x60708b5cb1152e11u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0xeefeaf736c575291u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0xeefeaf736c575251u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0xc2e56e377327d371u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0xc2e56e377327d331u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0xbdc2f73ab80cad31u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0xbdc2f73ab80cacf1u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0x7c50f9c748beb911u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0x7c50f9c748beb8d1u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x303c709f57a844b1u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x303c709f57a84471u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0x40734311b90bc651u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0x40734311b90bc611u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x2a0daebb9e63e651u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x2a0daebb9e63e611u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x8945c8ee7ed87b31u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x8945c8ee7ed87af1u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0xeefeaf736c575291u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0xeefeaf736c575251u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0xc2e56e377327d371u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0xc2e56e377327d331u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0xbdc2f73ab80cad31u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0xbdc2f73ab80cacf1u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0x7c50f9c748beb911u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0x7c50f9c748beb8d1u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x303c709f57a844b1u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x303c709f57a84471u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0x40734311b90bc651u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0x40734311b90bc611u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x2a0daebb9e63e651u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x2a0daebb9e63e611u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x8945c8ee7ed87b31u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x8945c8ee7ed87af1u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0xeefeaf736c575291u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0xeefeaf736c575251u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0xc2e56e377327d371u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0xc2e56e377327d331u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0xbdc2f73ab80cad31u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0xbdc2f73ab80cacf1u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0x7c50f9c748beb911u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0x7c50f9c748beb8d1u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x303c709f57a844b1u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x303c709f57a84471u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0x40734311b90bc651u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0x40734311b90bc611u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x2a0daebb9e63e651u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x2a0daebb9e63e611u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x8945c8ee7ed87b31u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x8945c8ee7ed87af1u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0xeefeaf736c575291u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0xeefeaf736c575251u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0xc2e56e377327d371u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0xc2e56e377327d331u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0xbdc2f73ab80cad31u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0xbdc2f73ab80cacf1u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0x7c50f9c748beb911u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0x7c50f9c748beb8d1u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x303c709f57a844b1u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x303c709f57a84471u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0x40734311b90bc651u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0x40734311b90bc611u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x2a0daebb9e63e651u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x2a0daebb9e63e611u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x8945c8ee7ed87b31u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x8945c8ee7ed87af1u);
+ROWS(tq_append_d64_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0x6a655a5b0584fb8du);
+ROWS(tq_append_d64_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0x6a655a5b0584fb8du);
+ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x4ef0f0846a8db659u);
+ROWS(tq_append_d64_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x4ef0f0846a8db659u);
+ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x74cab8ebe4c7b85cu);
+ROWS(tq_append_d64_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x74cab8ebe4c7b85cu);
+ROWS(tq_append_d64_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "rows", 1, 0x86a6e7222cb6a529u);
+ROWS(tq_append_d64_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0x86a6e7222cb6a529u);
+ROWS(tq_append_d64_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x59889f39591253d4u);
+ROWS(tq_append_d64_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x59889f39591253d4u);
+ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "rows", 1, 0xbd173b23fcda7c02u);
+ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0xbd173b23fcda7c02u);
+ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x073ed98b04349403u);
+ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x073ed98b04349403u);
+ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0x1c3e1bf1b6320932u);
+ROWS(tq_append_d128_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x7657cee7bb9a1c50u);
+ROWS(tq_append_d128_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x7657cee7bb9a1c50u);
+ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x239f57b5a2341929u);
+ROWS(tq_append_d128_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x239f57b5a2341929u);
+ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0xbea5f470ccf1cc1bu);
+ROWS(tq_append_d128_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0xbea5f470ccf1cc1bu);
+ROWS(tq_append_d128_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "rows", 1, 0x373f86e8f91e479cu);
+ROWS(tq_append_d128_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0x373f86e8f91e479cu);
+ROWS(tq_append_d128_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "rows", 1, 0xf58ba20a479086dfu);
+ROWS(tq_append_d128_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0xf58ba20a479086dfu);
+ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x3d40bde915e8ec72u);
+ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x3d40bde915e8ec72u);
+ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x478e5635ac164b72u);
+ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x478e5635ac164b72u);
+ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0x53ccaf96f5873babu);
+ROWS(tq_append_d64_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0xef4e0f6bb53b94d5u);
+ROWS(tq_append_d64_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0xef4e0f6bb53b94d5u);
+ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x17b5a8e8ea0a5089u);
+ROWS(tq_append_d64_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x17b5a8e8ea0a5089u);
+ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x31b46d4f59568226u);
+ROWS(tq_append_d64_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x31b46d4f59568226u);
+ROWS(tq_append_d64_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "rows", 1, 0x84dc8fd53aa047b9u);
+ROWS(tq_append_d64_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0x84dc8fd53aa047b9u);
+ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x8367f8de3c0e97aeu);
+ROWS(tq_append_d64_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x8367f8de3c0e97aeu);
+ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x6595dcdd8ba9b1c0u);
+ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x6595dcdd8ba9b1c0u);
+ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0xaa0ac0f1629c159fu);
+ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0xaa0ac0f1629c159fu);
+ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0x1e550d684f93be90u);
+ROWS(tq_append_d128_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x52c97e89056dcfb2u);
+ROWS(tq_append_d128_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x52c97e89056dcfb2u);
+ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x7968b47f25a453b9u);
+ROWS(tq_append_d128_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x7968b47f25a453b9u);
+ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0xd93fa0c73fcb7a87u);
+ROWS(tq_append_d128_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0xd93fa0c73fcb7a87u);
+ROWS(tq_append_d128_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "rows", 1, 0x1f3410dba4510ae6u);
+ROWS(tq_append_d128_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0x1f3410dba4510ae6u);
+ROWS(tq_append_d128_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "rows", 1, 0x14d36c9264c85743u);
+ROWS(tq_append_d128_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0x14d36c9264c85743u);
+ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "rows", 1, 0xdd552325f7d37350u);
+ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0xdd552325f7d37350u);
+ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0xbca1f68346fe3450u);
+ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0xbca1f68346fe3450u);
+ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0x0f9bb754de01d8f7u);
+ROWS(tq_dequantise_d64_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0x6a655a5b0584fb8du);
+ROWS(tq_dequantise_d64_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0x6a655a5b0584fb8du);
+ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x4ef0f0846a8db659u);
+ROWS(tq_dequantise_d64_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x4ef0f0846a8db659u);
+ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x74cab8ebe4c7b85cu);
+ROWS(tq_dequantise_d64_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x74cab8ebe4c7b85cu);
+ROWS(tq_dequantise_d64_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0x86a6e7222cb6a529u);
+ROWS(tq_dequantise_d64_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0x86a6e7222cb6a529u);
+ROWS(tq_dequantise_d64_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x59889f39591253d4u);
+ROWS(tq_dequantise_d64_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x59889f39591253d4u);
+ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0xbd173b23fcda7c02u);
+ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0xbd173b23fcda7c02u);
+ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x073ed98b04349403u);
+ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x073ed98b04349403u);
+ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x1c3e1bf1b6320932u);
+ROWS(tq_dequantise_d128_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x7657cee7bb9a1c50u);
+ROWS(tq_dequantise_d128_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x7657cee7bb9a1c50u);
+ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x239f57b5a2341929u);
+ROWS(tq_dequantise_d128_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x239f57b5a2341929u);
+ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0xbea5f470ccf1cc1bu);
+ROWS(tq_dequantise_d128_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0xbea5f470ccf1cc1bu);
+ROWS(tq_dequantise_d128_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0x373f86e8f91e479cu);
+ROWS(tq_dequantise_d128_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0x373f86e8f91e479cu);
+ROWS(tq_dequantise_d128_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0xf58ba20a479086dfu);
+ROWS(tq_dequantise_d128_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0xf58ba20a479086dfu);
+ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x3d40bde915e8ec72u);
+ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x3d40bde915e8ec72u);
+ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x478e5635ac164b72u);
+ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x478e5635ac164b72u);
+ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x53ccaf96f5873babu);
+ROWS(tq_dequantise_d64_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0xef4e0f6bb53b94d5u);
+ROWS(tq_dequantise_d64_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0xef4e0f6bb53b94d5u);
+ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x17b5a8e8ea0a5089u);
+ROWS(tq_dequantise_d64_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x17b5a8e8ea0a5089u);
+ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x31b46d4f59568226u);
+ROWS(tq_dequantise_d64_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x31b46d4f59568226u);
+ROWS(tq_dequantise_d64_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0x84dc8fd53aa047b9u);
+ROWS(tq_dequantise_d64_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0x84dc8fd53aa047b9u);
+ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x8367f8de3c0e97aeu);
+ROWS(tq_dequantise_d64_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x8367f8de3c0e97aeu);
+ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x6595dcdd8ba9b1c0u);
+ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x6595dcdd8ba9b1c0u);
+ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0xaa0ac0f1629c159fu);
+ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0xaa0ac0f1629c159fu);
+ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x1e550d684f93be90u);
+ROWS(tq_dequantise_d128_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x52c97e89056dcfb2u);
+ROWS(tq_dequantise_d128_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x52c97e89056dcfb2u);
+ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x7968b47f25a453b9u);
+ROWS(tq_dequantise_d128_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x7968b47f25a453b9u);
+ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0xd93fa0c73fcb7a87u);
+ROWS(tq_dequantise_d128_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0xd93fa0c73fcb7a87u);
+ROWS(tq_dequantise_d128_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0x1f3410dba4510ae6u);
+ROWS(tq_dequantise_d128_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0x1f3410dba4510ae6u);
+ROWS(tq_dequantise_d128_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0x14d36c9264c85743u);
+ROWS(tq_dequantise_d128_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0x14d36c9264c85743u);
+ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0xdd552325f7d37350u);
+ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0xdd552325f7d37350u);
+ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0xbca1f68346fe3450u);
+ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0xbca1f68346fe3450u);
+ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x0f9bb754de01d8f7u);
+ROWS(tq_repack_d64_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x6a655a5b0584fb8du);
+ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x4ef0f0846a8db659u);
+ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x74cab8ebe4c7b85cu);
+ROWS(tq_repack_d64_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x86a6e7222cb6a529u);
+ROWS(tq_repack_d64_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x59889f39591253d4u);
+ROWS(tq_repack_d64_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xbd173b23fcda7c02u);
+ROWS(tq_repack_d64_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x073ed98b04349403u);
+ROWS(tq_repack_d128_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x7657cee7bb9a1c50u);
+ROWS(tq_repack_d128_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x239f57b5a2341929u);
+ROWS(tq_repack_d128_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xbea5f470ccf1cc1bu);
+ROWS(tq_repack_d128_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x373f86e8f91e479cu);
+ROWS(tq_repack_d128_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xf58ba20a479086dfu);
+ROWS(tq_repack_d128_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x3d40bde915e8ec72u);
+ROWS(tq_repack_d128_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x478e5635ac164b72u);
+ROWS(tq_repack_d64_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0xef4e0f6bb53b94d5u);
+ROWS(tq_repack_d64_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x17b5a8e8ea0a5089u);
+ROWS(tq_repack_d64_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x31b46d4f59568226u);
+ROWS(tq_repack_d64_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0x84dc8fd53aa047b9u);
+ROWS(tq_repack_d64_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0x8367f8de3c0e97aeu);
+ROWS(tq_repack_d64_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x6595dcdd8ba9b1c0u);
+ROWS(tq_repack_d64_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0xaa0ac0f1629c159fu);
+ROWS(tq_repack_d128_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0x52c97e89056dcfb2u);
+ROWS(tq_repack_d128_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x7968b47f25a453b9u);
+ROWS(tq_repack_d128_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0xd93fa0c73fcb7a87u);
+ROWS(tq_repack_d128_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0x1f3410dba4510ae6u);
+ROWS(tq_repack_d128_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0x14d36c9264c85743u);
+ROWS(tq_repack_d128_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0xdd552325f7d37350u);
+ROWS(tq_repack_d128_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0xbca1f68346fe3450u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128,
@@ -882,69 +1218,153 @@ static const tq_variant *const VARIANTS[] = {
     &tq_decode_d128_g8_kf16_vf16_rows__c_t128,
     &tq_decode_d128_g8_kf16_vf16_rows__c_t64,
     &tq_append_d64_kturbo2_rows__c,
+    &tq_append_d64_kturbo2_tile_cpu__c,
     &tq_append_d64_kturbo3_rows__c,
+    &tq_append_d64_kturbo3_tile_cpu__c,
     &tq_append_d64_kturbo4_rows__c,
+    &tq_append_d64_kturbo4_tile_cpu__c,
     &tq_append_d64_kgain2_rows__c,
+    &tq_append_d64_kgain2_tile_cpu__c,
     &tq_append_d64_kgain3_rows__c,
+    &tq_append_d64_kgain3_tile_cpu__c,
     &tq_append_d64_kgain4_rows__c,
+    &tq_append_d64_kgain4_tile_cpu__c,
     &tq_append_d64_kq8_0_rows__c,
+    &tq_append_d64_kq8_0_tile_cpu__c,
     &tq_append_d64_kf16_rows__c,
     &tq_append_d128_kturbo2_rows__c,
+    &tq_append_d128_kturbo2_tile_cpu__c,
     &tq_append_d128_kturbo3_rows__c,
+    &tq_append_d128_kturbo3_tile_cpu__c,
     &tq_append_d128_kturbo4_rows__c,
+    &tq_append_d128_kturbo4_tile_cpu__c,
     &tq_append_d128_kgain2_rows__c,
+    &tq_append_d128_kgain2_tile_cpu__c,
     &tq_append_d128_kgain3_rows__c,
+    &tq_append_d128_kgain3_tile_cpu__c,
     &tq_append_d128_kgain4_rows__c,
+    &tq_append_d128_kgain4_tile_cpu__c,
     &tq_append_d128_kq8_0_rows__c,
+    &tq_append_d128_kq8_0_tile_cpu__c,
     &tq_append_d128_kf16_rows__c,
     &tq_append_d64_vturbo2_rows__c,
+    &tq_append_d64_vturbo2_tile_cpu__c,
     &tq_append_d64_vturbo3_rows__c,
+    &tq_append_d64_vturbo3_tile_cpu__c,
     &tq_append_d64_vturbo4_rows__c,
+    &tq_append_d64_vturbo4_tile_cpu__c,
     &tq_append_d64_vgain2_rows__c,
+    &tq_append_d64_vgain2_tile_cpu__c,
     &tq_append_d64_vgain3_rows__c,
+    &tq_append_d64_vgain3_tile_cpu__c,
     &tq_append_d64_vgain4_rows__c,
+    &tq_append_d64_vgain4_tile_cpu__c,
     &tq_append_d64_vq8_0_rows__c,
+    &tq_append_d64_vq8_0_tile_cpu__c,
     &tq_append_d64_vf16_rows__c,
     &tq_append_d128_vturbo2_rows__c,
+    &tq_append_d128_vturbo2_tile_cpu__c,
     &tq_append_d128_vturbo3_rows__c,
+    &tq_append_d128_vturbo3_tile_cpu__c,
     &tq_append_d128_vturbo4_rows__c,
+    &tq_append_d128_vturbo4_tile_cpu__c,
     &tq_append_d128_vgain2_rows__c,
+    &tq_append_d128_vgain2_tile_cpu__c,
     &tq_append_d128_vgain3_rows__c,
+    &tq_append_d128_vgain3_tile_cpu__c,
     &tq_append_d128_vgain4_rows__c,
+    &tq_append_d128_vgain4_tile_cpu__c,
     &tq_append_d128_vq8_0_rows__c,
+    &tq_append_d128_vq8_0_tile_cpu__c,
     &tq_append_d128_vf16_rows__c,
     &tq_dequantise_d64_kturbo2_rows__c,
+    &tq_dequantise_d64_kturbo2_tile_cpu__c,
     &tq_dequantise_d64_kturbo3_rows__c,
+    &tq_dequantise_d64_kturbo3_tile_cpu__c,
     &tq_dequantise_d64_kturbo4_rows__c,
+    &tq_dequantise_d64_kturbo4_tile_cpu__c,
     &tq_dequantise_d64_kgain2_rows__c,
+    &tq_dequantise_d64_kgain2_tile_cpu__c,
     &tq_dequantise_d64_kgain3_rows__c,
+    &tq_dequantise_d64_kgain3_tile_cpu__c,
     &tq_dequantise_d64_kgain4_rows__c,
+    &tq_dequantise_d64_kgain4_tile_cpu__c,
     &tq_dequantise_d64_kq8_0_rows__c,
+    &tq_dequantise_d64_kq8_0_tile_cpu__c,
     &tq_dequantise_d64_kf16_rows__c,
     &tq_dequantise_d128_kturbo2_rows__c,
+    &tq_dequantise_d128_kturbo2_tile_cpu__c,
     &tq_dequantise_d128_kturbo3_rows__c,
+    &tq_dequantise_d128_kturbo3_tile_cpu__c,
     &tq_dequantise_d128_kturbo4_rows__c,
+    &tq_dequantise_d128_kturbo4_tile_cpu__c,
     &tq_dequantise_d128_kgain2_rows__c,
+    &tq_dequantise_d128_kgain2_tile_cpu__c,
     &tq_dequantise_d128_kgain3_rows__c,
+    &tq_dequantise_d128_kgain3_tile_cpu__c,
     &tq_dequantise_d128_kgain4_rows__c,
+    &tq_dequantise_d128_kgain4_tile_cpu__c,
     &tq_dequantise_d128_kq8_0_rows__c,
+    &tq_dequantise_d128_kq8_0_tile_cpu__c,
     &tq_dequantise_d128_kf16_rows__c,
     &tq_dequantise_d64_vturbo2_rows__c,
+    &tq_dequantise_d64_vturbo2_tile_cpu__c,
     &tq_dequantise_d64_vturbo3_rows__c,
+    &tq_dequantise_d64_vturbo3_tile_cpu__c,
     &tq_dequantise_d64_vturbo4_rows__c,
+    &tq_dequantise_d64_vturbo4_tile_cpu__c,
     &tq_dequantise_d64_vgain2_rows__c,
+    &tq_dequantise_d64_vgain2_tile_cpu__c,
     &tq_dequantise_d64_vgain3_rows__c,
+    &tq_dequantise_d64_vgain3_tile_cpu__c,
     &tq_dequantise_d64_vgain4_rows__c,
+    &tq_dequantise_d64_vgain4_tile_cpu__c,
     &tq_dequantise_d64_vq8_0_rows__c,
+    &tq_dequantise_d64_vq8_0_tile_cpu__c,
     &tq_dequantise_d64_vf16_rows__c,
     &tq_dequantise_d128_vturbo2_rows__c,
+    &tq_dequantise_d128_vturbo2_tile_cpu__c,
     &tq_dequantise_d128_vturbo3_rows__c,
+    &tq_dequantise_d128_vturbo3_tile_cpu__c,
     &tq_dequantise_d128_vturbo4_rows__c,
+    &tq_dequantise_d128_vturbo4_tile_cpu__c,
     &tq_dequantise_d128_vgain2_rows__c,
+    &tq_dequantise_d128_vgain2_tile_cpu__c,
     &tq_dequantise_d128_vgain3_rows__c,
+    &tq_dequantise_d128_vgain3_tile_cpu__c,
     &tq_dequantise_d128_vgain4_rows__c,
+    &tq_dequantise_d128_vgain4_tile_cpu__c,
     &tq_dequantise_d128_vq8_0_rows__c,
+    &tq_dequantise_d128_vq8_0_tile_cpu__c,
     &tq_dequantise_d128_vf16_rows__c,
+    &tq_repack_d64_kturbo2_tile_cpu__c,
+    &tq_repack_d64_kturbo3_tile_cpu__c,
+    &tq_repack_d64_kturbo4_tile_cpu__c,
+    &tq_repack_d64_kgain2_tile_cpu__c,
+    &tq_repack_d64_kgain3_tile_cpu__c,
+    &tq_repack_d64_kgain4_tile_cpu__c,
+    &tq_repack_d64_kq8_0_tile_cpu__c,
+    &tq_repack_d128_kturbo2_tile_cpu__c,
+    &tq_repack_d128_kturbo3_tile_cpu__c,
+    &tq_repack_d128_kturbo4_tile_cpu__c,
+    &tq_repack_d128_kgain2_tile_cpu__c,
+    &tq_repack_d128_kgain3_tile_cpu__c,
+    &tq_repack_d128_kgain4_tile_cpu__c,
+    &tq_repack_d128_kq8_0_tile_cpu__c,
+    &tq_repack_d64_vturbo2_tile_cpu__c,
+    &tq_repack_d64_vturbo3_tile_cpu__c,
+    &tq_repack_d64_vturbo4_tile_cpu__c,
+    &tq_repack_d64_vgain2_tile_cpu__c,
+    &tq_repack_d64_vgain3_tile_cpu__c,
+    &tq_repack_d64_vgain4_tile_cpu__c,
+    &tq_repack_d64_vq8_0_tile_cpu__c,
+    &tq_repack_d128_vturbo2_tile_cpu__c,
+    &tq_repack_d128_vturbo3_tile_cpu__c,
+    &tq_repack_d128_vturbo4_tile_cpu__c,
+    &tq_repack_d128_vgain2_tile_cpu__c,
+    &tq_repack_d128_vgain3_tile_cpu__c,
+    &tq_repack_d128_vgain4_tile_cpu__c,
+    &tq_repack_d128_vq8_0_tile_cpu__c,
 };
 
 extern const tq_registry tq_registry_c;

@@ -322,18 +322,18 @@ static void finish(const float *acc, float *out) {
 /* ---- one pair of stages per GQA ratio ----------------------------------------------------------------------------- */
 
 TQ_AT_GQA(1)
-const tq_k_stage tqk_turbo4_d128_k_g1__c = {PREPARED_BYTES(1), prepare_g1, score_g1};
-const tq_v_stage tqk_turbo4_d128_v_g1__c = {
+const tq_k_stage tqk_turbo4_d128_k_g1_rows__c = {PREPARED_BYTES(1), prepare_g1, score_g1};
+const tq_v_stage tqk_turbo4_d128_v_g1_rows__c = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.3b133p+24f, 0, ACC_VALUES, scales_of, accumulate_g1, finish};
 TQ_AT_GQA(3)
-const tq_k_stage tqk_turbo4_d128_k_g3__c = {PREPARED_BYTES(3), prepare_g3, score_g3};
-const tq_v_stage tqk_turbo4_d128_v_g3__c = {
+const tq_k_stage tqk_turbo4_d128_k_g3_rows__c = {PREPARED_BYTES(3), prepare_g3, score_g3};
+const tq_v_stage tqk_turbo4_d128_v_g3_rows__c = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.3b133p+24f, 0, ACC_VALUES, scales_of, accumulate_g3, finish};
 TQ_AT_GQA(4)
-const tq_k_stage tqk_turbo4_d128_k_g4__c = {PREPARED_BYTES(4), prepare_g4, score_g4};
-const tq_v_stage tqk_turbo4_d128_v_g4__c = {
+const tq_k_stage tqk_turbo4_d128_k_g4_rows__c = {PREPARED_BYTES(4), prepare_g4, score_g4};
+const tq_v_stage tqk_turbo4_d128_v_g4_rows__c = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.3b133p+24f, 0, ACC_VALUES, scales_of, accumulate_g4, finish};
 TQ_AT_GQA(8)
-const tq_k_stage tqk_turbo4_d128_k_g8__c = {PREPARED_BYTES(8), prepare_g8, score_g8};
-const tq_v_stage tqk_turbo4_d128_v_g8__c = {
+const tq_k_stage tqk_turbo4_d128_k_g8_rows__c = {PREPARED_BYTES(8), prepare_g8, score_g8};
+const tq_v_stage tqk_turbo4_d128_v_g8_rows__c = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.3b133p+24f, 0, ACC_VALUES, scales_of, accumulate_g8, finish};

@@ -13,6 +13,14 @@ static const float STEPS_TURBO2_D64[] = {0x1.50a79ep-9f};
 static const int8_t CENTROIDS_TURBO2_D64[] = {-73, -22, 22, 73};
 static const uint32_t K_SIGNS_TURBO2_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_TURBO2_D64[] = {0x875b9307, 0xc7b81777};
+static const tq_piece PIECES_TURBO2_D64[] = {
+    {TQ_PIECE_HEADER, 0, 2048, 0, 2048, 0, 0, 0},
+    {TQ_PIECE_HEADER, 10, 2304, 0, 2304, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 256, 0, 128, 2, 0},
+    {TQ_PIECE_WORD, 6, 64, 256, 64, 128, 2, 0},
+    {TQ_PIECE_WORD, 12, 128, 256, 0, 128, 2, 1},
+    {TQ_PIECE_WORD, 16, 192, 256, 64, 128, 2, 1},
+};
 static const tq_format_spec SPEC_TURBO2_D64 = {
     .name = "turbo2",
     .head_dim = 64,
@@ -27,6 +35,8 @@ static const tq_format_spec SPEC_TURBO2_D64 = {
     .centroids = CENTROIDS_TURBO2_D64,
     .k_signs = K_SIGNS_TURBO2_D64,
     .v_signs = V_SIGNS_TURBO2_D64,
+    .n_pieces = 6,
+    .pieces = PIECES_TURBO2_D64,
     .modes = "searched none nc",
 };
 
@@ -37,6 +47,16 @@ static const float STEPS_TURBO3_D64[] = {0x1.3251e4p-9f};
 static const int8_t CENTROIDS_TURBO3_D64[] = {-113, -71, -40, -13, 13, 40, 71, 113};
 static const uint32_t K_SIGNS_TURBO3_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_TURBO3_D64[] = {0x875b9307, 0xc7b81777};
+static const tq_piece PIECES_TURBO3_D64[] = {
+    {TQ_PIECE_HEADER, 0, 3072, 0, 3072, 0, 0, 0},
+    {TQ_PIECE_HEADER, 14, 3328, 0, 3328, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 384, 0, 192, 2, 0},
+    {TQ_PIECE_WORD, 6, 64, 384, 64, 192, 2, 0},
+    {TQ_PIECE_WORD, 10, 128, 384, 128, 192, 2, 0},
+    {TQ_PIECE_WORD, 16, 192, 384, 0, 192, 2, 1},
+    {TQ_PIECE_WORD, 20, 256, 384, 64, 192, 2, 1},
+    {TQ_PIECE_WORD, 24, 320, 384, 128, 192, 2, 1},
+};
 static const tq_format_spec SPEC_TURBO3_D64 = {
     .name = "turbo3",
     .head_dim = 64,
@@ -51,6 +71,8 @@ static const tq_format_spec SPEC_TURBO3_D64 = {
     .centroids = CENTROIDS_TURBO3_D64,
     .k_signs = K_SIGNS_TURBO3_D64,
     .v_signs = V_SIGNS_TURBO3_D64,
+    .n_pieces = 8,
+    .pieces = PIECES_TURBO3_D64,
     .modes = "searched none nc",
 };
 
@@ -61,6 +83,18 @@ static const float STEPS_TURBO4_D64[] = {0x1.63c6fep-9f};
 static const int8_t CENTROIDS_TURBO4_D64[] = {-122, -93, -73, -57, -43, -30, -18, -6, 6, 18, 30, 43, 57, 73, 93, 122};
 static const uint32_t K_SIGNS_TURBO4_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_TURBO4_D64[] = {0x875b9307, 0xc7b81777};
+static const tq_piece PIECES_TURBO4_D64[] = {
+    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
+    {TQ_PIECE_HEADER, 18, 4352, 0, 4352, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 512, 0, 256, 2, 0},
+    {TQ_PIECE_WORD, 6, 64, 512, 64, 256, 2, 0},
+    {TQ_PIECE_WORD, 10, 128, 512, 128, 256, 2, 0},
+    {TQ_PIECE_WORD, 14, 192, 512, 192, 256, 2, 0},
+    {TQ_PIECE_WORD, 20, 256, 512, 0, 256, 2, 1},
+    {TQ_PIECE_WORD, 24, 320, 512, 64, 256, 2, 1},
+    {TQ_PIECE_WORD, 28, 384, 512, 128, 256, 2, 1},
+    {TQ_PIECE_WORD, 32, 448, 512, 192, 256, 2, 1},
+};
 static const tq_format_spec SPEC_TURBO4_D64 = {
     .name = "turbo4",
     .head_dim = 64,
@@ -75,6 +109,8 @@ static const tq_format_spec SPEC_TURBO4_D64 = {
     .centroids = CENTROIDS_TURBO4_D64,
     .k_signs = K_SIGNS_TURBO4_D64,
     .v_signs = V_SIGNS_TURBO4_D64,
+    .n_pieces = 10,
+    .pieces = PIECES_TURBO4_D64,
     .modes = "searched none nc",
 };
 
@@ -86,6 +122,14 @@ static const int8_t CENTROIDS_GAIN2_D64[] = {-68, -13, 35, 102};
 static const int8_t GAINS_GAIN2_D64[] = {26, 31, 35, 39, 43, 48, 54, 63, -26, -31, -35, -39, -43, -48, -54, -63};
 static const uint32_t K_SIGNS_GAIN2_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_GAIN2_D64[] = {0x875b9307, 0xc7b81777};
+static const tq_piece PIECES_GAIN2_D64[] = {
+    {TQ_PIECE_HEADER, 0, 2048, 0, 2048, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 2304, 0, 2304, 0, 0, 0},
+    {TQ_PIECE_WORD, 4, 0, 256, 0, 128, 2, 0},
+    {TQ_PIECE_WORD, 8, 64, 256, 64, 128, 2, 0},
+    {TQ_PIECE_WORD, 12, 128, 256, 0, 128, 2, 1},
+    {TQ_PIECE_WORD, 16, 192, 256, 64, 128, 2, 1},
+};
 static const tq_format_spec SPEC_GAIN2_D64 = {
     .name = "gain2",
     .head_dim = 64,
@@ -101,6 +145,8 @@ static const tq_format_spec SPEC_GAIN2_D64 = {
     .gains = GAINS_GAIN2_D64,
     .k_signs = K_SIGNS_GAIN2_D64,
     .v_signs = V_SIGNS_GAIN2_D64,
+    .n_pieces = 6,
+    .pieces = PIECES_GAIN2_D64,
     .modes = "",
 };
 
@@ -112,6 +158,16 @@ static const int8_t CENTROIDS_GAIN3_D64[] = {-76, -46, -24, -5, 13, 32, 54, 88};
 static const int8_t GAINS_GAIN3_D64[] = {28, 33, 36, 40, 44, 49, 55, 63, -28, -33, -36, -40, -44, -49, -55, -63};
 static const uint32_t K_SIGNS_GAIN3_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_GAIN3_D64[] = {0x875b9307, 0xc7b81777};
+static const tq_piece PIECES_GAIN3_D64[] = {
+    {TQ_PIECE_HEADER, 0, 3072, 0, 3072, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 3328, 0, 3328, 0, 0, 0},
+    {TQ_PIECE_WORD, 4, 0, 384, 0, 192, 2, 0},
+    {TQ_PIECE_WORD, 8, 64, 384, 64, 192, 2, 0},
+    {TQ_PIECE_WORD, 12, 128, 384, 128, 192, 2, 0},
+    {TQ_PIECE_WORD, 16, 192, 384, 0, 192, 2, 1},
+    {TQ_PIECE_WORD, 20, 256, 384, 64, 192, 2, 1},
+    {TQ_PIECE_WORD, 24, 320, 384, 128, 192, 2, 1},
+};
 static const tq_format_spec SPEC_GAIN3_D64 = {
     .name = "gain3",
     .head_dim = 64,
@@ -127,6 +183,8 @@ static const tq_format_spec SPEC_GAIN3_D64 = {
     .gains = GAINS_GAIN3_D64,
     .k_signs = K_SIGNS_GAIN3_D64,
     .v_signs = V_SIGNS_GAIN3_D64,
+    .n_pieces = 8,
+    .pieces = PIECES_GAIN3_D64,
     .modes = "",
 };
 
@@ -138,6 +196,18 @@ static const int8_t CENTROIDS_GAIN4_D64[] = {-125, -98, -78, -61, -45, -31, -18,
 static const int8_t GAINS_GAIN4_D64[] = {24, 26, 28, 30, 32, 34, 35, 37, 39, 42, 44, 46, 49, 53, 57, 63};
 static const uint32_t K_SIGNS_GAIN4_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_GAIN4_D64[] = {0x875b9307, 0xc7b81777};
+static const tq_piece PIECES_GAIN4_D64[] = {
+    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 4352, 0, 4352, 0, 0, 0},
+    {TQ_PIECE_WORD, 4, 0, 512, 0, 256, 2, 0},
+    {TQ_PIECE_WORD, 8, 64, 512, 64, 256, 2, 0},
+    {TQ_PIECE_WORD, 12, 128, 512, 128, 256, 2, 0},
+    {TQ_PIECE_WORD, 16, 192, 512, 192, 256, 2, 0},
+    {TQ_PIECE_WORD, 20, 256, 512, 0, 256, 2, 1},
+    {TQ_PIECE_WORD, 24, 320, 512, 64, 256, 2, 1},
+    {TQ_PIECE_WORD, 28, 384, 512, 128, 256, 2, 1},
+    {TQ_PIECE_WORD, 32, 448, 512, 192, 256, 2, 1},
+};
 static const tq_format_spec SPEC_GAIN4_D64 = {
     .name = "gain4",
     .head_dim = 64,
@@ -153,6 +223,8 @@ static const tq_format_spec SPEC_GAIN4_D64 = {
     .gains = GAINS_GAIN4_D64,
     .k_signs = K_SIGNS_GAIN4_D64,
     .v_signs = V_SIGNS_GAIN4_D64,
+    .n_pieces = 10,
+    .pieces = PIECES_GAIN4_D64,
     .modes = "",
 };
 
@@ -160,6 +232,26 @@ static const tq_chunk CHUNKS_Q8_0_D64[] = {
     {0, 64, 1, 1, 0},
 };
 static const float STEPS_Q8_0_D64[] = {0x1p+0f};
+static const tq_piece PIECES_Q8_0_D64[] = {
+    {TQ_PIECE_HEADER, 0, 8192, 0, 8192, 0, 0, 0},
+    {TQ_PIECE_HEADER, 34, 8448, 0, 8448, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 1024, 0, 512, 2, 0},
+    {TQ_PIECE_WORD, 6, 64, 1024, 64, 512, 2, 0},
+    {TQ_PIECE_WORD, 10, 128, 1024, 128, 512, 2, 0},
+    {TQ_PIECE_WORD, 14, 192, 1024, 192, 512, 2, 0},
+    {TQ_PIECE_WORD, 18, 256, 1024, 256, 512, 2, 0},
+    {TQ_PIECE_WORD, 22, 320, 1024, 320, 512, 2, 0},
+    {TQ_PIECE_WORD, 26, 384, 1024, 384, 512, 2, 0},
+    {TQ_PIECE_WORD, 30, 448, 1024, 448, 512, 2, 0},
+    {TQ_PIECE_WORD, 36, 512, 1024, 0, 512, 2, 1},
+    {TQ_PIECE_WORD, 40, 576, 1024, 64, 512, 2, 1},
+    {TQ_PIECE_WORD, 44, 640, 1024, 128, 512, 2, 1},
+    {TQ_PIECE_WORD, 48, 704, 1024, 192, 512, 2, 1},
+    {TQ_PIECE_WORD, 52, 768, 1024, 256, 512, 2, 1},
+    {TQ_PIECE_WORD, 56, 832, 1024, 320, 512, 2, 1},
+    {TQ_PIECE_WORD, 60, 896, 1024, 384, 512, 2, 1},
+    {TQ_PIECE_WORD, 64, 960, 1024, 448, 512, 2, 1},
+};
 static const tq_format_spec SPEC_Q8_0_D64 = {
     .name = "q8_0",
     .head_dim = 64,
@@ -171,6 +263,8 @@ static const tq_format_spec SPEC_Q8_0_D64 = {
     .n_chunks = 1,
     .chunks = CHUNKS_Q8_0_D64,
     .steps = STEPS_Q8_0_D64,
+    .n_pieces = 18,
+    .pieces = PIECES_Q8_0_D64,
     .modes = "",
 };
 
@@ -191,6 +285,20 @@ static const float STEPS_TURBO2_D128[] = {0x1.1b888ap-10f};
 static const int8_t CENTROIDS_TURBO2_D128[] = {-123, -37, 37, 123};
 static const uint32_t K_SIGNS_TURBO2_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_TURBO2_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
+static const tq_piece PIECES_TURBO2_D128[] = {
+    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
+    {TQ_PIECE_HEADER, 10, 4352, 0, 4352, 0, 0, 0},
+    {TQ_PIECE_HEADER, 20, 4608, 0, 4608, 0, 0, 0},
+    {TQ_PIECE_HEADER, 30, 4864, 0, 4864, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 512, 0, 128, 4, 0},
+    {TQ_PIECE_WORD, 6, 64, 512, 64, 128, 4, 0},
+    {TQ_PIECE_WORD, 12, 128, 512, 0, 128, 4, 1},
+    {TQ_PIECE_WORD, 16, 192, 512, 64, 128, 4, 1},
+    {TQ_PIECE_WORD, 22, 256, 512, 0, 128, 4, 2},
+    {TQ_PIECE_WORD, 26, 320, 512, 64, 128, 4, 2},
+    {TQ_PIECE_WORD, 32, 384, 512, 0, 128, 4, 3},
+    {TQ_PIECE_WORD, 36, 448, 512, 64, 128, 4, 3},
+};
 static const tq_format_spec SPEC_TURBO2_D128 = {
     .name = "turbo2",
     .head_dim = 128,
@@ -205,6 +313,8 @@ static const tq_format_spec SPEC_TURBO2_D128 = {
     .centroids = CENTROIDS_TURBO2_D128,
     .k_signs = K_SIGNS_TURBO2_D128,
     .v_signs = V_SIGNS_TURBO2_D128,
+    .n_pieces = 12,
+    .pieces = PIECES_TURBO2_D128,
     .modes = "searched none nc",
 };
 
@@ -215,6 +325,24 @@ static const float STEPS_TURBO3_D128[] = {0x1.b4d6aap-10f};
 static const int8_t CENTROIDS_TURBO3_D128[] = {-113, -71, -40, -13, 13, 40, 71, 113};
 static const uint32_t K_SIGNS_TURBO3_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_TURBO3_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
+static const tq_piece PIECES_TURBO3_D128[] = {
+    {TQ_PIECE_HEADER, 0, 6144, 0, 6144, 0, 0, 0},
+    {TQ_PIECE_HEADER, 14, 6400, 0, 6400, 0, 0, 0},
+    {TQ_PIECE_HEADER, 28, 6656, 0, 6656, 0, 0, 0},
+    {TQ_PIECE_HEADER, 42, 6912, 0, 6912, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 768, 0, 192, 4, 0},
+    {TQ_PIECE_WORD, 6, 64, 768, 64, 192, 4, 0},
+    {TQ_PIECE_WORD, 10, 128, 768, 128, 192, 4, 0},
+    {TQ_PIECE_WORD, 16, 192, 768, 0, 192, 4, 1},
+    {TQ_PIECE_WORD, 20, 256, 768, 64, 192, 4, 1},
+    {TQ_PIECE_WORD, 24, 320, 768, 128, 192, 4, 1},
+    {TQ_PIECE_WORD, 30, 384, 768, 0, 192, 4, 2},
+    {TQ_PIECE_WORD, 34, 448, 768, 64, 192, 4, 2},
+    {TQ_PIECE_WORD, 38, 512, 768, 128, 192, 4, 2},
+    {TQ_PIECE_WORD, 44, 576, 768, 0, 192, 4, 3},
+    {TQ_PIECE_WORD, 48, 640, 768, 64, 192, 4, 3},
+    {TQ_PIECE_WORD, 52, 704, 768, 128, 192, 4, 3},
+};
 static const tq_format_spec SPEC_TURBO3_D128 = {
     .name = "turbo3",
     .head_dim = 128,
@@ -229,6 +357,8 @@ static const tq_format_spec SPEC_TURBO3_D128 = {
     .centroids = CENTROIDS_TURBO3_D128,
     .k_signs = K_SIGNS_TURBO3_D128,
     .v_signs = V_SIGNS_TURBO3_D128,
+    .n_pieces = 16,
+    .pieces = PIECES_TURBO3_D128,
     .modes = "searched none nc",
 };
 
@@ -239,6 +369,28 @@ static const float STEPS_TURBO4_D128[] = {0x1.2be1fap-9f};
 static const int8_t CENTROIDS_TURBO4_D128[] = {-104, -79, -62, -48, -36, -25, -15, -5, 5, 15, 25, 36, 48, 62, 79, 104};
 static const uint32_t K_SIGNS_TURBO4_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_TURBO4_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
+static const tq_piece PIECES_TURBO4_D128[] = {
+    {TQ_PIECE_HEADER, 0, 8192, 0, 8192, 0, 0, 0},
+    {TQ_PIECE_HEADER, 18, 8448, 0, 8448, 0, 0, 0},
+    {TQ_PIECE_HEADER, 36, 8704, 0, 8704, 0, 0, 0},
+    {TQ_PIECE_HEADER, 54, 8960, 0, 8960, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 1024, 0, 256, 4, 0},
+    {TQ_PIECE_WORD, 6, 64, 1024, 64, 256, 4, 0},
+    {TQ_PIECE_WORD, 10, 128, 1024, 128, 256, 4, 0},
+    {TQ_PIECE_WORD, 14, 192, 1024, 192, 256, 4, 0},
+    {TQ_PIECE_WORD, 20, 256, 1024, 0, 256, 4, 1},
+    {TQ_PIECE_WORD, 24, 320, 1024, 64, 256, 4, 1},
+    {TQ_PIECE_WORD, 28, 384, 1024, 128, 256, 4, 1},
+    {TQ_PIECE_WORD, 32, 448, 1024, 192, 256, 4, 1},
+    {TQ_PIECE_WORD, 38, 512, 1024, 0, 256, 4, 2},
+    {TQ_PIECE_WORD, 42, 576, 1024, 64, 256, 4, 2},
+    {TQ_PIECE_WORD, 46, 640, 1024, 128, 256, 4, 2},
+    {TQ_PIECE_WORD, 50, 704, 1024, 192, 256, 4, 2},
+    {TQ_PIECE_WORD, 56, 768, 1024, 0, 256, 4, 3},
+    {TQ_PIECE_WORD, 60, 832, 1024, 64, 256, 4, 3},
+    {TQ_PIECE_WORD, 64, 896, 1024, 128, 256, 4, 3},
+    {TQ_PIECE_WORD, 68, 960, 1024, 192, 256, 4, 3},
+};
 static const tq_format_spec SPEC_TURBO4_D128 = {
     .name = "turbo4",
     .head_dim = 128,
@@ -253,6 +405,8 @@ static const tq_format_spec SPEC_TURBO4_D128 = {
     .centroids = CENTROIDS_TURBO4_D128,
     .k_signs = K_SIGNS_TURBO4_D128,
     .v_signs = V_SIGNS_TURBO4_D128,
+    .n_pieces = 20,
+    .pieces = PIECES_TURBO4_D128,
     .modes = "searched none nc",
 };
 
@@ -264,6 +418,19 @@ static const int8_t CENTROIDS_GAIN2_D128[] = {-68, -13, 35, 102};
 static const int8_t GAINS_GAIN2_D128[] = {26, 31, 35, 39, 43, 48, 54, 63, -26, -31, -35, -39, -43, -48, -54, -63};
 static const uint32_t K_SIGNS_GAIN2_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_GAIN2_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
+static const tq_piece PIECES_GAIN2_D128[] = {
+    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 4352, 0, 4352, 0, 0, 0},
+    {TQ_PIECE_HEADER, 4, 4608, 0, 4608, 0, 0, 0},
+    {TQ_PIECE_WORD, 6, 0, 512, 0, 128, 4, 0},
+    {TQ_PIECE_WORD, 10, 64, 512, 64, 128, 4, 0},
+    {TQ_PIECE_WORD, 14, 128, 512, 0, 128, 4, 1},
+    {TQ_PIECE_WORD, 18, 192, 512, 64, 128, 4, 1},
+    {TQ_PIECE_WORD, 22, 256, 512, 0, 128, 4, 2},
+    {TQ_PIECE_WORD, 26, 320, 512, 64, 128, 4, 2},
+    {TQ_PIECE_WORD, 30, 384, 512, 0, 128, 4, 3},
+    {TQ_PIECE_WORD, 34, 448, 512, 64, 128, 4, 3},
+};
 static const tq_format_spec SPEC_GAIN2_D128 = {
     .name = "gain2",
     .head_dim = 128,
@@ -279,6 +446,8 @@ static const tq_format_spec SPEC_GAIN2_D128 = {
     .gains = GAINS_GAIN2_D128,
     .k_signs = K_SIGNS_GAIN2_D128,
     .v_signs = V_SIGNS_GAIN2_D128,
+    .n_pieces = 11,
+    .pieces = PIECES_GAIN2_D128,
     .modes = "",
 };
 
@@ -290,6 +459,23 @@ static const int8_t CENTROIDS_GAIN3_D128[] = {-76, -46, -24, -5, 13, 32, 54, 88}
 static const int8_t GAINS_GAIN3_D128[] = {28, 33, 36, 40, 44, 49, 55, 63, -28, -33, -36, -40, -44, -49, -55, -63};
 static const uint32_t K_SIGNS_GAIN3_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_GAIN3_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
+static const tq_piece PIECES_GAIN3_D128[] = {
+    {TQ_PIECE_HEADER, 0, 6144, 0, 6144, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 6400, 0, 6400, 0, 0, 0},
+    {TQ_PIECE_HEADER, 4, 6656, 0, 6656, 0, 0, 0},
+    {TQ_PIECE_WORD, 6, 0, 768, 0, 192, 4, 0},
+    {TQ_PIECE_WORD, 10, 64, 768, 64, 192, 4, 0},
+    {TQ_PIECE_WORD, 14, 128, 768, 128, 192, 4, 0},
+    {TQ_PIECE_WORD, 18, 192, 768, 0, 192, 4, 1},
+    {TQ_PIECE_WORD, 22, 256, 768, 64, 192, 4, 1},
+    {TQ_PIECE_WORD, 26, 320, 768, 128, 192, 4, 1},
+    {TQ_PIECE_WORD, 30, 384, 768, 0, 192, 4, 2},
+    {TQ_PIECE_WORD, 34, 448, 768, 64, 192, 4, 2},
+    {TQ_PIECE_WORD, 38, 512, 768, 128, 192, 4, 2},
+    {TQ_PIECE_WORD, 42, 576, 768, 0, 192, 4, 3},
+    {TQ_PIECE_WORD, 46, 640, 768, 64, 192, 4, 3},
+    {TQ_PIECE_WORD, 50, 704, 768, 128, 192, 4, 3},
+};
 static const tq_format_spec SPEC_GAIN3_D128 = {
     .name = "gain3",
     .head_dim = 128,
@@ -305,6 +491,8 @@ static const tq_format_spec SPEC_GAIN3_D128 = {
     .gains = GAINS_GAIN3_D128,
     .k_signs = K_SIGNS_GAIN3_D128,
     .v_signs = V_SIGNS_GAIN3_D128,
+    .n_pieces = 15,
+    .pieces = PIECES_GAIN3_D128,
     .modes = "",
 };
 
@@ -316,6 +504,27 @@ static const int8_t CENTROIDS_GAIN4_D128[] = {-125, -98, -78, -61, -45, -31, -18
 static const int8_t GAINS_GAIN4_D128[] = {24, 26, 28, 30, 32, 34, 35, 37, 39, 42, 44, 46, 49, 53, 57, 63};
 static const uint32_t K_SIGNS_GAIN4_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_GAIN4_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
+static const tq_piece PIECES_GAIN4_D128[] = {
+    {TQ_PIECE_HEADER, 0, 8192, 0, 8192, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 8448, 0, 8448, 0, 0, 0},
+    {TQ_PIECE_HEADER, 4, 8704, 0, 8704, 0, 0, 0},
+    {TQ_PIECE_WORD, 6, 0, 1024, 0, 256, 4, 0},
+    {TQ_PIECE_WORD, 10, 64, 1024, 64, 256, 4, 0},
+    {TQ_PIECE_WORD, 14, 128, 1024, 128, 256, 4, 0},
+    {TQ_PIECE_WORD, 18, 192, 1024, 192, 256, 4, 0},
+    {TQ_PIECE_WORD, 22, 256, 1024, 0, 256, 4, 1},
+    {TQ_PIECE_WORD, 26, 320, 1024, 64, 256, 4, 1},
+    {TQ_PIECE_WORD, 30, 384, 1024, 128, 256, 4, 1},
+    {TQ_PIECE_WORD, 34, 448, 1024, 192, 256, 4, 1},
+    {TQ_PIECE_WORD, 38, 512, 1024, 0, 256, 4, 2},
+    {TQ_PIECE_WORD, 42, 576, 1024, 64, 256, 4, 2},
+    {TQ_PIECE_WORD, 46, 640, 1024, 128, 256, 4, 2},
+    {TQ_PIECE_WORD, 50, 704, 1024, 192, 256, 4, 2},
+    {TQ_PIECE_WORD, 54, 768, 1024, 0, 256, 4, 3},
+    {TQ_PIECE_WORD, 58, 832, 1024, 64, 256, 4, 3},
+    {TQ_PIECE_WORD, 62, 896, 1024, 128, 256, 4, 3},
+    {TQ_PIECE_WORD, 66, 960, 1024, 192, 256, 4, 3},
+};
 static const tq_format_spec SPEC_GAIN4_D128 = {
     .name = "gain4",
     .head_dim = 128,
@@ -331,6 +540,8 @@ static const tq_format_spec SPEC_GAIN4_D128 = {
     .gains = GAINS_GAIN4_D128,
     .k_signs = K_SIGNS_GAIN4_D128,
     .v_signs = V_SIGNS_GAIN4_D128,
+    .n_pieces = 19,
+    .pieces = PIECES_GAIN4_D128,
     .modes = "",
 };
 
@@ -338,6 +549,44 @@ static const tq_chunk CHUNKS_Q8_0_D128[] = {
     {0, 128, 1, 1, 0},
 };
 static const float STEPS_Q8_0_D128[] = {0x1p+0f};
+static const tq_piece PIECES_Q8_0_D128[] = {
+    {TQ_PIECE_HEADER, 0, 16384, 0, 16384, 0, 0, 0},
+    {TQ_PIECE_HEADER, 34, 16640, 0, 16640, 0, 0, 0},
+    {TQ_PIECE_HEADER, 68, 16896, 0, 16896, 0, 0, 0},
+    {TQ_PIECE_HEADER, 102, 17152, 0, 17152, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 0, 2048, 0, 512, 4, 0},
+    {TQ_PIECE_WORD, 6, 64, 2048, 64, 512, 4, 0},
+    {TQ_PIECE_WORD, 10, 128, 2048, 128, 512, 4, 0},
+    {TQ_PIECE_WORD, 14, 192, 2048, 192, 512, 4, 0},
+    {TQ_PIECE_WORD, 18, 256, 2048, 256, 512, 4, 0},
+    {TQ_PIECE_WORD, 22, 320, 2048, 320, 512, 4, 0},
+    {TQ_PIECE_WORD, 26, 384, 2048, 384, 512, 4, 0},
+    {TQ_PIECE_WORD, 30, 448, 2048, 448, 512, 4, 0},
+    {TQ_PIECE_WORD, 36, 512, 2048, 0, 512, 4, 1},
+    {TQ_PIECE_WORD, 40, 576, 2048, 64, 512, 4, 1},
+    {TQ_PIECE_WORD, 44, 640, 2048, 128, 512, 4, 1},
+    {TQ_PIECE_WORD, 48, 704, 2048, 192, 512, 4, 1},
+    {TQ_PIECE_WORD, 52, 768, 2048, 256, 512, 4, 1},
+    {TQ_PIECE_WORD, 56, 832, 2048, 320, 512, 4, 1},
+    {TQ_PIECE_WORD, 60, 896, 2048, 384, 512, 4, 1},
+    {TQ_PIECE_WORD, 64, 960, 2048, 448, 512, 4, 1},
+    {TQ_PIECE_WORD, 70, 1024, 2048, 0, 512, 4, 2},
+    {TQ_PIECE_WORD, 74, 1088, 2048, 64, 512, 4, 2},
+    {TQ_PIECE_WORD, 78, 1152, 2048, 128, 512, 4, 2},
+    {TQ_PIECE_WORD, 82, 1216, 2048, 192, 512, 4, 2},
+    {TQ_PIECE_WORD, 86, 1280, 2048, 256, 512, 4, 2},
+    {TQ_PIECE_WORD, 90, 1344, 2048, 320, 512, 4, 2},
+    {TQ_PIECE_WORD, 94, 1408, 2048, 384, 512, 4, 2},
+    {TQ_PIECE_WORD, 98, 1472, 2048, 448, 512, 4, 2},
+    {TQ_PIECE_WORD, 104, 1536, 2048, 0, 512, 4, 3},
+    {TQ_PIECE_WORD, 108, 1600, 2048, 64, 512, 4, 3},
+    {TQ_PIECE_WORD, 112, 1664, 2048, 128, 512, 4, 3},
+    {TQ_PIECE_WORD, 116, 1728, 2048, 192, 512, 4, 3},
+    {TQ_PIECE_WORD, 120, 1792, 2048, 256, 512, 4, 3},
+    {TQ_PIECE_WORD, 124, 1856, 2048, 320, 512, 4, 3},
+    {TQ_PIECE_WORD, 128, 1920, 2048, 384, 512, 4, 3},
+    {TQ_PIECE_WORD, 132, 1984, 2048, 448, 512, 4, 3},
+};
 static const tq_format_spec SPEC_Q8_0_D128 = {
     .name = "q8_0",
     .head_dim = 128,
@@ -349,6 +598,8 @@ static const tq_format_spec SPEC_Q8_0_D128 = {
     .n_chunks = 1,
     .chunks = CHUNKS_Q8_0_D128,
     .steps = STEPS_Q8_0_D128,
+    .n_pieces = 36,
+    .pieces = PIECES_Q8_0_D128,
     .modes = "",
 };
 
@@ -384,373 +635,458 @@ static const tq_format_spec *const FORMATS[] = {
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */
 
 extern void tqk_decode__x86_64_v3(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out);
-extern const tq_k_stage tqk_turbo2_d64_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_turbo2_d64_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_turbo2_d64_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_turbo2_d64_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_turbo2_d64_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_turbo2_d64_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_turbo2_d64_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_turbo2_d64_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d64_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d64_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d64_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d64_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d64_v_g8_rows__x86_64_v3;
 extern int tqk_turbo2_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo2_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_turbo3_d64_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_turbo3_d64_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_turbo3_d64_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_turbo3_d64_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_turbo3_d64_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_turbo3_d64_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_turbo3_d64_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_turbo3_d64_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d64_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d64_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d64_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d64_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d64_v_g8_rows__x86_64_v3;
 extern int tqk_turbo3_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo3_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_turbo4_d64_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_turbo4_d64_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_turbo4_d64_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_turbo4_d64_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_turbo4_d64_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_turbo4_d64_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_turbo4_d64_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_turbo4_d64_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d64_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d64_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d64_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d64_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d64_v_g8_rows__x86_64_v3;
 extern int tqk_turbo4_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain2_d64_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_gain2_d64_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_gain2_d64_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_gain2_d64_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_gain2_d64_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_gain2_d64_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_gain2_d64_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_gain2_d64_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d64_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d64_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d64_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d64_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d64_v_g8_rows__x86_64_v3;
 extern int tqk_gain2_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain2_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain3_d64_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_gain3_d64_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_gain3_d64_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_gain3_d64_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_gain3_d64_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_gain3_d64_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_gain3_d64_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_gain3_d64_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d64_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d64_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d64_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d64_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d64_v_g8_rows__x86_64_v3;
 extern int tqk_gain3_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain3_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain4_d64_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_gain4_d64_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_gain4_d64_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_gain4_d64_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_gain4_d64_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_gain4_d64_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_gain4_d64_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_gain4_d64_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d64_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d64_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d64_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d64_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d64_v_g8_rows__x86_64_v3;
 extern int tqk_gain4_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain4_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_q8_0_d64_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_q8_0_d64_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_q8_0_d64_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_q8_0_d64_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_q8_0_d64_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_q8_0_d64_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_q8_0_d64_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_q8_0_d64_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d64_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d64_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d64_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d64_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d64_v_g8_rows__x86_64_v3;
 extern int tqk_q8_0_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_q8_0_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_f16_d64_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_f16_d64_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_f16_d64_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_f16_d64_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_f16_d64_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_f16_d64_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_f16_d64_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_f16_d64_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_f16_d64_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_f16_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_f16_d64_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_f16_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_f16_d64_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_f16_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_f16_d64_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_f16_d64_v_g8_rows__x86_64_v3;
 extern int tqk_f16_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_turbo2_d128_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_turbo2_d128_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_turbo2_d128_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_turbo2_d128_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_turbo2_d128_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_turbo2_d128_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_turbo2_d128_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_turbo2_d128_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d128_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d128_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d128_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d128_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d128_v_g8_rows__x86_64_v3;
 extern int tqk_turbo2_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo2_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_turbo3_d128_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_turbo3_d128_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_turbo3_d128_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_turbo3_d128_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_turbo3_d128_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_turbo3_d128_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_turbo3_d128_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_turbo3_d128_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d128_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d128_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d128_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d128_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d128_v_g8_rows__x86_64_v3;
 extern int tqk_turbo3_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo3_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_turbo4_d128_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_turbo4_d128_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_turbo4_d128_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_turbo4_d128_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_turbo4_d128_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_turbo4_d128_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_turbo4_d128_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_turbo4_d128_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d128_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d128_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d128_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d128_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d128_v_g8_rows__x86_64_v3;
 extern int tqk_turbo4_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain2_d128_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_gain2_d128_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_gain2_d128_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_gain2_d128_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_gain2_d128_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_gain2_d128_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_gain2_d128_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_gain2_d128_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d128_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d128_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d128_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d128_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d128_v_g8_rows__x86_64_v3;
 extern int tqk_gain2_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain2_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain3_d128_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_gain3_d128_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_gain3_d128_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_gain3_d128_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_gain3_d128_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_gain3_d128_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_gain3_d128_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_gain3_d128_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d128_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d128_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d128_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d128_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d128_v_g8_rows__x86_64_v3;
 extern int tqk_gain3_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain3_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain4_d128_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_gain4_d128_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_gain4_d128_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_gain4_d128_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_gain4_d128_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_gain4_d128_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_gain4_d128_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_gain4_d128_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d128_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d128_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d128_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d128_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d128_v_g8_rows__x86_64_v3;
 extern int tqk_gain4_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain4_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_q8_0_d128_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_q8_0_d128_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_q8_0_d128_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_q8_0_d128_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_q8_0_d128_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_q8_0_d128_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_q8_0_d128_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_q8_0_d128_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d128_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d128_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d128_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d128_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d128_v_g8_rows__x86_64_v3;
 extern int tqk_q8_0_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_q8_0_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_f16_d128_k_g1__x86_64_v3;
-extern const tq_v_stage tqk_f16_d128_v_g1__x86_64_v3;
-extern const tq_k_stage tqk_f16_d128_k_g3__x86_64_v3;
-extern const tq_v_stage tqk_f16_d128_v_g3__x86_64_v3;
-extern const tq_k_stage tqk_f16_d128_k_g4__x86_64_v3;
-extern const tq_v_stage tqk_f16_d128_v_g4__x86_64_v3;
-extern const tq_k_stage tqk_f16_d128_k_g8__x86_64_v3;
-extern const tq_v_stage tqk_f16_d128_v_g8__x86_64_v3;
+extern const tq_k_stage tqk_f16_d128_k_g1_rows__x86_64_v3;
+extern const tq_v_stage tqk_f16_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_f16_d128_k_g3_rows__x86_64_v3;
+extern const tq_v_stage tqk_f16_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_f16_d128_k_g4_rows__x86_64_v3;
+extern const tq_v_stage tqk_f16_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_f16_d128_k_g8_rows__x86_64_v3;
+extern const tq_v_stage tqk_f16_d128_v_g8_rows__x86_64_v3;
 extern int tqk_f16_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 
 /* ---- variants --------------------------------------------------------------------------------------------------- */
 
-#define DECODE(variant, k_spec, v_spec, head_dim, g, tile, k_ahead, v_ahead, k_stage, v_stage, lay, content)           \
-    static const tq_decode_impl variant##_impl = {head_dim, g, tile, 1, k_ahead, v_ahead, &k_stage, &v_stage};         \
+#define DECODE(variant, k_spec, v_spec, head_dim, g, tile, k_ahead, v_ahead, k_stage, v_stage, lay, keys, content)     \
+    static const tq_decode_impl variant##_impl = {head_dim, g, tile, k_ahead, v_ahead, &k_stage, &v_stage};            \
     extern const tq_variant variant;                                                                                   \
     const tq_variant variant = {.name = #variant, .op = TQ_OP_DECODE, .k = k_spec, .v = v_spec, .gqa = g,              \
-                                .layout = lay, .target = "x86-64-v3", .key = content, .impl = &variant##_impl,      \
+                                .layout = lay, .keys_per_unit = keys, .target = "x86-64-v3", .key = content,        \
+                                .impl = &variant##_impl,                                                               \
                                 .decode = tqk_decode__x86_64_v3}
-#define ROWS(variant, operation, k_spec, v_spec, append_fn, dequantise_fn, lay, content)                               \
+#define ROWS(variant, operation, k_spec, v_spec, append_fn, dequantise_fn, lay, keys, content)                         \
     extern const tq_variant variant;                                                                                   \
     const tq_variant variant = {.name = #variant, .op = operation, .k = k_spec, .v = v_spec, .layout = lay,            \
-                                .target = "x86-64-v3", .key = content, .append = append_fn,                         \
+                                .keys_per_unit = keys, .target = "x86-64-v3", .key = content, .append = append_fn,  \
                                 .dequantise = dequantise_fn}
 
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1__x86_64_v3, tqk_turbo2_d64_v_g1__x86_64_v3, "rows", 0xa5834ba9e930c5acu);
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1__x86_64_v3, tqk_turbo2_d64_v_g1__x86_64_v3, "rows", 0xa5834ba9e930c56cu);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1__x86_64_v3, tqk_turbo3_d64_v_g1__x86_64_v3, "rows", 0x6e38cb9b8228922cu);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1__x86_64_v3, tqk_turbo3_d64_v_g1__x86_64_v3, "rows", 0x6e38cb9b822891ecu);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1__x86_64_v3, tqk_turbo4_d64_v_g1__x86_64_v3, "rows", 0x070f9393436ca54cu);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1__x86_64_v3, tqk_turbo4_d64_v_g1__x86_64_v3, "rows", 0x070f9393436ca50cu);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1__x86_64_v3, tqk_gain2_d64_v_g1__x86_64_v3, "rows", 0xb65b6713d4274c2cu);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1__x86_64_v3, tqk_gain2_d64_v_g1__x86_64_v3, "rows", 0xb65b6713d4274becu);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1__x86_64_v3, tqk_gain3_d64_v_g1__x86_64_v3, "rows", 0xdf6ab724dfb48accu);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1__x86_64_v3, tqk_gain3_d64_v_g1__x86_64_v3, "rows", 0xdf6ab724dfb48a8cu);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1__x86_64_v3, tqk_gain4_d64_v_g1__x86_64_v3, "rows", 0x43c19a5138db320cu);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1__x86_64_v3, tqk_gain4_d64_v_g1__x86_64_v3, "rows", 0x43c19a5138db31ccu);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1__x86_64_v3, tqk_q8_0_d64_v_g1__x86_64_v3, "rows", 0x24aee730c63cec6cu);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1__x86_64_v3, tqk_q8_0_d64_v_g1__x86_64_v3, "rows", 0x24aee730c63cec2cu);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1__x86_64_v3, tqk_f16_d64_v_g1__x86_64_v3, "rows", 0x4f047bea97a5c6ccu);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1__x86_64_v3, tqk_f16_d64_v_g1__x86_64_v3, "rows", 0x4f047bea97a5c68cu);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3__x86_64_v3, tqk_turbo2_d64_v_g3__x86_64_v3, "rows", 0xa5834ba9e930c5acu);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3__x86_64_v3, tqk_turbo2_d64_v_g3__x86_64_v3, "rows", 0xa5834ba9e930c56cu);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3__x86_64_v3, tqk_turbo3_d64_v_g3__x86_64_v3, "rows", 0x6e38cb9b8228922cu);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3__x86_64_v3, tqk_turbo3_d64_v_g3__x86_64_v3, "rows", 0x6e38cb9b822891ecu);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3__x86_64_v3, tqk_turbo4_d64_v_g3__x86_64_v3, "rows", 0x070f9393436ca54cu);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3__x86_64_v3, tqk_turbo4_d64_v_g3__x86_64_v3, "rows", 0x070f9393436ca50cu);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3__x86_64_v3, tqk_gain2_d64_v_g3__x86_64_v3, "rows", 0xb65b6713d4274c2cu);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3__x86_64_v3, tqk_gain2_d64_v_g3__x86_64_v3, "rows", 0xb65b6713d4274becu);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3__x86_64_v3, tqk_gain3_d64_v_g3__x86_64_v3, "rows", 0xdf6ab724dfb48accu);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3__x86_64_v3, tqk_gain3_d64_v_g3__x86_64_v3, "rows", 0xdf6ab724dfb48a8cu);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3__x86_64_v3, tqk_gain4_d64_v_g3__x86_64_v3, "rows", 0x43c19a5138db320cu);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3__x86_64_v3, tqk_gain4_d64_v_g3__x86_64_v3, "rows", 0x43c19a5138db31ccu);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3__x86_64_v3, tqk_q8_0_d64_v_g3__x86_64_v3, "rows", 0x24aee730c63cec6cu);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3__x86_64_v3, tqk_q8_0_d64_v_g3__x86_64_v3, "rows", 0x24aee730c63cec2cu);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3__x86_64_v3, tqk_f16_d64_v_g3__x86_64_v3, "rows", 0x4f047bea97a5c6ccu);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3__x86_64_v3, tqk_f16_d64_v_g3__x86_64_v3, "rows", 0x4f047bea97a5c68cu);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4__x86_64_v3, tqk_turbo2_d64_v_g4__x86_64_v3, "rows", 0xa5834ba9e930c5acu);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4__x86_64_v3, tqk_turbo2_d64_v_g4__x86_64_v3, "rows", 0xa5834ba9e930c56cu);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4__x86_64_v3, tqk_turbo3_d64_v_g4__x86_64_v3, "rows", 0x6e38cb9b8228922cu);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4__x86_64_v3, tqk_turbo3_d64_v_g4__x86_64_v3, "rows", 0x6e38cb9b822891ecu);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4__x86_64_v3, tqk_turbo4_d64_v_g4__x86_64_v3, "rows", 0x070f9393436ca54cu);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4__x86_64_v3, tqk_turbo4_d64_v_g4__x86_64_v3, "rows", 0x070f9393436ca50cu);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4__x86_64_v3, tqk_gain2_d64_v_g4__x86_64_v3, "rows", 0xb65b6713d4274c2cu);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4__x86_64_v3, tqk_gain2_d64_v_g4__x86_64_v3, "rows", 0xb65b6713d4274becu);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4__x86_64_v3, tqk_gain3_d64_v_g4__x86_64_v3, "rows", 0xdf6ab724dfb48accu);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4__x86_64_v3, tqk_gain3_d64_v_g4__x86_64_v3, "rows", 0xdf6ab724dfb48a8cu);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4__x86_64_v3, tqk_gain4_d64_v_g4__x86_64_v3, "rows", 0x43c19a5138db320cu);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4__x86_64_v3, tqk_gain4_d64_v_g4__x86_64_v3, "rows", 0x43c19a5138db31ccu);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4__x86_64_v3, tqk_q8_0_d64_v_g4__x86_64_v3, "rows", 0x24aee730c63cec6cu);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4__x86_64_v3, tqk_q8_0_d64_v_g4__x86_64_v3, "rows", 0x24aee730c63cec2cu);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4__x86_64_v3, tqk_f16_d64_v_g4__x86_64_v3, "rows", 0x4f047bea97a5c6ccu);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4__x86_64_v3, tqk_f16_d64_v_g4__x86_64_v3, "rows", 0x4f047bea97a5c68cu);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8__x86_64_v3, tqk_turbo2_d64_v_g8__x86_64_v3, "rows", 0xa5834ba9e930c5acu);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8__x86_64_v3, tqk_turbo2_d64_v_g8__x86_64_v3, "rows", 0xa5834ba9e930c56cu);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8__x86_64_v3, tqk_turbo3_d64_v_g8__x86_64_v3, "rows", 0x6e38cb9b8228922cu);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8__x86_64_v3, tqk_turbo3_d64_v_g8__x86_64_v3, "rows", 0x6e38cb9b822891ecu);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8__x86_64_v3, tqk_turbo4_d64_v_g8__x86_64_v3, "rows", 0x070f9393436ca54cu);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8__x86_64_v3, tqk_turbo4_d64_v_g8__x86_64_v3, "rows", 0x070f9393436ca50cu);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8__x86_64_v3, tqk_gain2_d64_v_g8__x86_64_v3, "rows", 0xb65b6713d4274c2cu);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8__x86_64_v3, tqk_gain2_d64_v_g8__x86_64_v3, "rows", 0xb65b6713d4274becu);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8__x86_64_v3, tqk_gain3_d64_v_g8__x86_64_v3, "rows", 0xdf6ab724dfb48accu);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8__x86_64_v3, tqk_gain3_d64_v_g8__x86_64_v3, "rows", 0xdf6ab724dfb48a8cu);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8__x86_64_v3, tqk_gain4_d64_v_g8__x86_64_v3, "rows", 0x43c19a5138db320cu);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8__x86_64_v3, tqk_gain4_d64_v_g8__x86_64_v3, "rows", 0x43c19a5138db31ccu);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8__x86_64_v3, tqk_q8_0_d64_v_g8__x86_64_v3, "rows", 0x24aee730c63cec6cu);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8__x86_64_v3, tqk_q8_0_d64_v_g8__x86_64_v3, "rows", 0x24aee730c63cec2cu);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8__x86_64_v3, tqk_f16_d64_v_g8__x86_64_v3, "rows", 0x4f047bea97a5c6ccu);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8__x86_64_v3, tqk_f16_d64_v_g8__x86_64_v3, "rows", 0x4f047bea97a5c68cu);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1__x86_64_v3, tqk_turbo2_d128_v_g1__x86_64_v3, "rows", 0x17f046e79d6eefccu);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1__x86_64_v3, tqk_turbo2_d128_v_g1__x86_64_v3, "rows", 0x17f046e79d6eef8cu);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1__x86_64_v3, tqk_turbo3_d128_v_g1__x86_64_v3, "rows", 0x0a6420d4f6b8baacu);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1__x86_64_v3, tqk_turbo3_d128_v_g1__x86_64_v3, "rows", 0x0a6420d4f6b8ba6cu);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1__x86_64_v3, tqk_turbo4_d128_v_g1__x86_64_v3, "rows", 0x7b6d18f2ff8d976cu);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1__x86_64_v3, tqk_turbo4_d128_v_g1__x86_64_v3, "rows", 0x7b6d18f2ff8d972cu);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1__x86_64_v3, tqk_gain2_d128_v_g1__x86_64_v3, "rows", 0x38d05d3d0bb7124cu);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1__x86_64_v3, tqk_gain2_d128_v_g1__x86_64_v3, "rows", 0x38d05d3d0bb7120cu);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1__x86_64_v3, tqk_gain3_d128_v_g1__x86_64_v3, "rows", 0x8fa28a4fda31f4ecu);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1__x86_64_v3, tqk_gain3_d128_v_g1__x86_64_v3, "rows", 0x8fa28a4fda31f4acu);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1__x86_64_v3, tqk_gain4_d128_v_g1__x86_64_v3, "rows", 0x9eda8e91bc77d80cu);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1__x86_64_v3, tqk_gain4_d128_v_g1__x86_64_v3, "rows", 0x9eda8e91bc77d7ccu);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1__x86_64_v3, tqk_q8_0_d128_v_g1__x86_64_v3, "rows", 0x778a316b436b5a8cu);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1__x86_64_v3, tqk_q8_0_d128_v_g1__x86_64_v3, "rows", 0x778a316b436b5a4cu);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1__x86_64_v3, tqk_f16_d128_v_g1__x86_64_v3, "rows", 0xc1836b863c2c76acu);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1__x86_64_v3, tqk_f16_d128_v_g1__x86_64_v3, "rows", 0xc1836b863c2c766cu);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3__x86_64_v3, tqk_turbo2_d128_v_g3__x86_64_v3, "rows", 0x17f046e79d6eefccu);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3__x86_64_v3, tqk_turbo2_d128_v_g3__x86_64_v3, "rows", 0x17f046e79d6eef8cu);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3__x86_64_v3, tqk_turbo3_d128_v_g3__x86_64_v3, "rows", 0x0a6420d4f6b8baacu);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3__x86_64_v3, tqk_turbo3_d128_v_g3__x86_64_v3, "rows", 0x0a6420d4f6b8ba6cu);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3__x86_64_v3, tqk_turbo4_d128_v_g3__x86_64_v3, "rows", 0x7b6d18f2ff8d976cu);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3__x86_64_v3, tqk_turbo4_d128_v_g3__x86_64_v3, "rows", 0x7b6d18f2ff8d972cu);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3__x86_64_v3, tqk_gain2_d128_v_g3__x86_64_v3, "rows", 0x38d05d3d0bb7124cu);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3__x86_64_v3, tqk_gain2_d128_v_g3__x86_64_v3, "rows", 0x38d05d3d0bb7120cu);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3__x86_64_v3, tqk_gain3_d128_v_g3__x86_64_v3, "rows", 0x8fa28a4fda31f4ecu);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3__x86_64_v3, tqk_gain3_d128_v_g3__x86_64_v3, "rows", 0x8fa28a4fda31f4acu);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3__x86_64_v3, tqk_gain4_d128_v_g3__x86_64_v3, "rows", 0x9eda8e91bc77d80cu);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3__x86_64_v3, tqk_gain4_d128_v_g3__x86_64_v3, "rows", 0x9eda8e91bc77d7ccu);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3__x86_64_v3, tqk_q8_0_d128_v_g3__x86_64_v3, "rows", 0x778a316b436b5a8cu);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3__x86_64_v3, tqk_q8_0_d128_v_g3__x86_64_v3, "rows", 0x778a316b436b5a4cu);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3__x86_64_v3, tqk_f16_d128_v_g3__x86_64_v3, "rows", 0xc1836b863c2c76acu);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3__x86_64_v3, tqk_f16_d128_v_g3__x86_64_v3, "rows", 0xc1836b863c2c766cu);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4__x86_64_v3, tqk_turbo2_d128_v_g4__x86_64_v3, "rows", 0x17f046e79d6eefccu);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4__x86_64_v3, tqk_turbo2_d128_v_g4__x86_64_v3, "rows", 0x17f046e79d6eef8cu);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4__x86_64_v3, tqk_turbo3_d128_v_g4__x86_64_v3, "rows", 0x0a6420d4f6b8baacu);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4__x86_64_v3, tqk_turbo3_d128_v_g4__x86_64_v3, "rows", 0x0a6420d4f6b8ba6cu);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4__x86_64_v3, tqk_turbo4_d128_v_g4__x86_64_v3, "rows", 0x7b6d18f2ff8d976cu);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4__x86_64_v3, tqk_turbo4_d128_v_g4__x86_64_v3, "rows", 0x7b6d18f2ff8d972cu);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4__x86_64_v3, tqk_gain2_d128_v_g4__x86_64_v3, "rows", 0x38d05d3d0bb7124cu);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4__x86_64_v3, tqk_gain2_d128_v_g4__x86_64_v3, "rows", 0x38d05d3d0bb7120cu);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4__x86_64_v3, tqk_gain3_d128_v_g4__x86_64_v3, "rows", 0x8fa28a4fda31f4ecu);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4__x86_64_v3, tqk_gain3_d128_v_g4__x86_64_v3, "rows", 0x8fa28a4fda31f4acu);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4__x86_64_v3, tqk_gain4_d128_v_g4__x86_64_v3, "rows", 0x9eda8e91bc77d80cu);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4__x86_64_v3, tqk_gain4_d128_v_g4__x86_64_v3, "rows", 0x9eda8e91bc77d7ccu);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4__x86_64_v3, tqk_q8_0_d128_v_g4__x86_64_v3, "rows", 0x778a316b436b5a8cu);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4__x86_64_v3, tqk_q8_0_d128_v_g4__x86_64_v3, "rows", 0x778a316b436b5a4cu);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4__x86_64_v3, tqk_f16_d128_v_g4__x86_64_v3, "rows", 0xc1836b863c2c76acu);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4__x86_64_v3, tqk_f16_d128_v_g4__x86_64_v3, "rows", 0xc1836b863c2c766cu);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8__x86_64_v3, tqk_turbo2_d128_v_g8__x86_64_v3, "rows", 0x17f046e79d6eefccu);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8__x86_64_v3, tqk_turbo2_d128_v_g8__x86_64_v3, "rows", 0x17f046e79d6eef8cu);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8__x86_64_v3, tqk_turbo3_d128_v_g8__x86_64_v3, "rows", 0x0a6420d4f6b8baacu);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8__x86_64_v3, tqk_turbo3_d128_v_g8__x86_64_v3, "rows", 0x0a6420d4f6b8ba6cu);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8__x86_64_v3, tqk_turbo4_d128_v_g8__x86_64_v3, "rows", 0x7b6d18f2ff8d976cu);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8__x86_64_v3, tqk_turbo4_d128_v_g8__x86_64_v3, "rows", 0x7b6d18f2ff8d972cu);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8__x86_64_v3, tqk_gain2_d128_v_g8__x86_64_v3, "rows", 0x38d05d3d0bb7124cu);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8__x86_64_v3, tqk_gain2_d128_v_g8__x86_64_v3, "rows", 0x38d05d3d0bb7120cu);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8__x86_64_v3, tqk_gain3_d128_v_g8__x86_64_v3, "rows", 0x8fa28a4fda31f4ecu);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8__x86_64_v3, tqk_gain3_d128_v_g8__x86_64_v3, "rows", 0x8fa28a4fda31f4acu);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8__x86_64_v3, tqk_gain4_d128_v_g8__x86_64_v3, "rows", 0x9eda8e91bc77d80cu);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8__x86_64_v3, tqk_gain4_d128_v_g8__x86_64_v3, "rows", 0x9eda8e91bc77d7ccu);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8__x86_64_v3, tqk_q8_0_d128_v_g8__x86_64_v3, "rows", 0x778a316b436b5a8cu);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8__x86_64_v3, tqk_q8_0_d128_v_g8__x86_64_v3, "rows", 0x778a316b436b5a4cu);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8__x86_64_v3, tqk_f16_d128_v_g8__x86_64_v3, "rows", 0xc1836b863c2c76acu);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8__x86_64_v3, tqk_f16_d128_v_g8__x86_64_v3, "rows", 0xc1836b863c2c766cu);
-ROWS(tq_append_d64_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 0xd48029ca83394274u);
-ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 0x26effdbc8f695090u);
-ROWS(tq_append_d64_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 0x1b000f7492a34317u);
-ROWS(tq_append_d64_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 0x34d184591ed814c0u);
-ROWS(tq_append_d64_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 0x249859e9a208e96bu);
-ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 0x2dcc85fc98665b71u);
-ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 0x1fb26875295d07feu);
-ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 0x60b550892c3a9b8bu);
-ROWS(tq_append_d128_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 0x5b59bd2e49d57b43u);
-ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 0x9e39f84c3854f7ccu);
-ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 0x0bbaa8a950e32da6u);
-ROWS(tq_append_d128_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 0x1b32d2d10cab5cafu);
-ROWS(tq_append_d128_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 0xe74e6e7b44b2683au);
-ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 0x1e0cb29b17e61c41u);
-ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 0x67f6d85dd2a202adu);
-ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 0xdfa048a7f39d15ecu);
-ROWS(tq_append_d64_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 0x5622319c9037f0e4u);
-ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 0xcc67dd9c1cffaf48u);
-ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 0x712e93dbdb09cfe1u);
-ROWS(tq_append_d64_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 0x06a8f277df8fa518u);
-ROWS(tq_append_d64_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 0x3ff16cf867ec0f0du);
-ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 0x9b142411cab54447u);
-ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 0x8a1b8e78c720521au);
-ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 0x736e3b1e95ab98edu);
-ROWS(tq_append_d128_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 0x41b599767dd9e235u);
-ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 0xf1493845e8a4308cu);
-ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 0xf4d18006d8ead772u);
-ROWS(tq_append_d128_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 0xa2bc9a29294c2349u);
-ROWS(tq_append_d128_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 0x2d732b91bfbffa5eu);
-ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 0x05ecebb3ced22977u);
-ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 0x94b268ca9b09c58bu);
-ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 0x6702329b72cfce6cu);
-ROWS(tq_dequantise_d64_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 0xd48029ca83394274u);
-ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 0x26effdbc8f695090u);
-ROWS(tq_dequantise_d64_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 0x1b000f7492a34317u);
-ROWS(tq_dequantise_d64_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 0x34d184591ed814c0u);
-ROWS(tq_dequantise_d64_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 0x249859e9a208e96bu);
-ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 0x2dcc85fc98665b71u);
-ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 0x1fb26875295d07feu);
-ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 0x60b550892c3a9b8bu);
-ROWS(tq_dequantise_d128_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 0x5b59bd2e49d57b43u);
-ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 0x9e39f84c3854f7ccu);
-ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 0x0bbaa8a950e32da6u);
-ROWS(tq_dequantise_d128_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 0x1b32d2d10cab5cafu);
-ROWS(tq_dequantise_d128_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 0xe74e6e7b44b2683au);
-ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 0x1e0cb29b17e61c41u);
-ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 0x67f6d85dd2a202adu);
-ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 0xdfa048a7f39d15ecu);
-ROWS(tq_dequantise_d64_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 0x5622319c9037f0e4u);
-ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 0xcc67dd9c1cffaf48u);
-ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 0x712e93dbdb09cfe1u);
-ROWS(tq_dequantise_d64_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 0x06a8f277df8fa518u);
-ROWS(tq_dequantise_d64_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 0x3ff16cf867ec0f0du);
-ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 0x9b142411cab54447u);
-ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 0x8a1b8e78c720521au);
-ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 0x736e3b1e95ab98edu);
-ROWS(tq_dequantise_d128_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 0x41b599767dd9e235u);
-ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 0xf1493845e8a4308cu);
-ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 0xf4d18006d8ead772u);
-ROWS(tq_dequantise_d128_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 0xa2bc9a29294c2349u);
-ROWS(tq_dequantise_d128_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 0x2d732b91bfbffa5eu);
-ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 0x05ecebb3ced22977u);
-ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 0x94b268ca9b09c58bu);
-ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 0x6702329b72cfce6cu);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa64u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa24u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x7a48d64245838ae4u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x7a48d64245838aa4u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x02569c0e99d61204u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x02569c0e99d611c4u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608e4u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608a4u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f84u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f44u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd92c4u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd9284u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab924u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab8e4u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e03c4u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e0384u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa64u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa24u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x7a48d64245838ae4u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x7a48d64245838aa4u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x02569c0e99d61204u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x02569c0e99d611c4u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608e4u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608a4u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f84u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f44u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd92c4u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd9284u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab924u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab8e4u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e03c4u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e0384u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa64u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa24u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x7a48d64245838ae4u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x7a48d64245838aa4u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x02569c0e99d61204u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x02569c0e99d611c4u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608e4u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608a4u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f84u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f44u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd92c4u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd9284u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab924u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab8e4u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e03c4u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e0384u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa64u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa24u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x7a48d64245838ae4u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x7a48d64245838aa4u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x02569c0e99d61204u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x02569c0e99d611c4u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608e4u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608a4u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f84u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f44u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd92c4u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd9284u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab924u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab8e4u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e03c4u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e0384u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x89f145db7b358884u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x89f145db7b358844u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f64u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f24u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dc024u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dbfe4u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71b04u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71ac4u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cda4u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cd64u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed34c4u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed3484u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6344u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6304u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859da4u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859d64u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x89f145db7b358884u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x89f145db7b358844u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f64u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f24u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dc024u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dbfe4u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71b04u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71ac4u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cda4u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cd64u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed34c4u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed3484u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6344u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6304u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859da4u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859d64u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x89f145db7b358884u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x89f145db7b358844u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f64u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f24u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dc024u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dbfe4u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71b04u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71ac4u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cda4u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cd64u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed34c4u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed3484u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6344u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6304u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859da4u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859d64u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x89f145db7b358884u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x89f145db7b358844u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f64u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f24u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dc024u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dbfe4u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71b04u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71ac4u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cda4u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cd64u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed34c4u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed3484u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6344u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6304u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859da4u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859d64u);
+ROWS(tq_append_d64_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0xc11c8f6ae7af821cu);
+ROWS(tq_append_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc11c8f6ae7af821cu);
+ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x3fd2f3ac2bb76618u);
+ROWS(tq_append_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x3fd2f3ac2bb76618u);
+ROWS(tq_append_d64_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x5ba04b4a1d6758ffu);
+ROWS(tq_append_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5ba04b4a1d6758ffu);
+ROWS(tq_append_d64_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0x5a566d1818cc5028u);
+ROWS(tq_append_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5a566d1818cc5028u);
+ROWS(tq_append_d64_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0xb29ca763bcd1d313u);
+ROWS(tq_append_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb29ca763bcd1d313u);
+ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x230a726597d79db9u);
+ROWS(tq_append_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x230a726597d79db9u);
+ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x6ed28a97e7535ae6u);
+ROWS(tq_append_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x6ed28a97e7535ae6u);
+ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x403955d426898b31u);
+ROWS(tq_append_d128_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0xf6fe1fc897bbd3cbu);
+ROWS(tq_append_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xf6fe1fc897bbd3cbu);
+ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x5ec9a0553f49e2f4u);
+ROWS(tq_append_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5ec9a0553f49e2f4u);
+ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0xc91cb7f3cf4a49aeu);
+ROWS(tq_append_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc91cb7f3cf4a49aeu);
+ROWS(tq_append_d128_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0x23f22f605b68d9b7u);
+ROWS(tq_append_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x23f22f605b68d9b7u);
+ROWS(tq_append_d128_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0x7b3b4fa93ab88ec2u);
+ROWS(tq_append_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x7b3b4fa93ab88ec2u);
+ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0x814cb16ec8adc2a9u);
+ROWS(tq_append_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x814cb16ec8adc2a9u);
+ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x96ba1cde4bf6dfb5u);
+ROWS(tq_append_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x96ba1cde4bf6dfb5u);
+ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0xfe44c1c020d96842u);
+ROWS(tq_append_d64_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0x5167deb8341d78acu);
+ROWS(tq_append_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5167deb8341d78acu);
+ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x6602661525cb2530u);
+ROWS(tq_append_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x6602661525cb2530u);
+ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0xd242d443886db969u);
+ROWS(tq_append_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd242d443886db969u);
+ROWS(tq_append_d64_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0xfb8282c60c68b920u);
+ROWS(tq_append_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xfb8282c60c68b920u);
+ROWS(tq_append_d64_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0x3829f0024b81acd5u);
+ROWS(tq_append_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x3829f0024b81acd5u);
+ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x7ddae60a9ce4f56fu);
+ROWS(tq_append_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x7ddae60a9ce4f56fu);
+ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x467e41a923965ea2u);
+ROWS(tq_append_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x467e41a923965ea2u);
+ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x7ecbe51eb20378f7u);
+ROWS(tq_append_d128_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0xbe7fa991ef78b51du);
+ROWS(tq_append_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xbe7fa991ef78b51du);
+ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x3575b5f991c79cd4u);
+ROWS(tq_append_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x3575b5f991c79cd4u);
+ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x285f9df66d2276dau);
+ROWS(tq_append_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x285f9df66d2276dau);
+ROWS(tq_append_d128_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0xc834f465485d41b1u);
+ROWS(tq_append_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc834f465485d41b1u);
+ROWS(tq_append_d128_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0xba81a2db3f0d3f46u);
+ROWS(tq_append_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xba81a2db3f0d3f46u);
+ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0xb271ae44b73e727fu);
+ROWS(tq_append_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb271ae44b73e727fu);
+ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0xcbe8d2c42f1783f3u);
+ROWS(tq_append_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xcbe8d2c42f1783f3u);
+ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x5ba2f91e0cab35c6u);
+ROWS(tq_dequantise_d64_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0xc11c8f6ae7af821cu);
+ROWS(tq_dequantise_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xc11c8f6ae7af821cu);
+ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x3fd2f3ac2bb76618u);
+ROWS(tq_dequantise_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x3fd2f3ac2bb76618u);
+ROWS(tq_dequantise_d64_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x5ba04b4a1d6758ffu);
+ROWS(tq_dequantise_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x5ba04b4a1d6758ffu);
+ROWS(tq_dequantise_d64_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0x5a566d1818cc5028u);
+ROWS(tq_dequantise_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x5a566d1818cc5028u);
+ROWS(tq_dequantise_d64_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0xb29ca763bcd1d313u);
+ROWS(tq_dequantise_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xb29ca763bcd1d313u);
+ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x230a726597d79db9u);
+ROWS(tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x230a726597d79db9u);
+ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x6ed28a97e7535ae6u);
+ROWS(tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x6ed28a97e7535ae6u);
+ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x403955d426898b31u);
+ROWS(tq_dequantise_d128_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0xf6fe1fc897bbd3cbu);
+ROWS(tq_dequantise_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xf6fe1fc897bbd3cbu);
+ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x5ec9a0553f49e2f4u);
+ROWS(tq_dequantise_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x5ec9a0553f49e2f4u);
+ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0xc91cb7f3cf4a49aeu);
+ROWS(tq_dequantise_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xc91cb7f3cf4a49aeu);
+ROWS(tq_dequantise_d128_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0x23f22f605b68d9b7u);
+ROWS(tq_dequantise_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x23f22f605b68d9b7u);
+ROWS(tq_dequantise_d128_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0x7b3b4fa93ab88ec2u);
+ROWS(tq_dequantise_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x7b3b4fa93ab88ec2u);
+ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0x814cb16ec8adc2a9u);
+ROWS(tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x814cb16ec8adc2a9u);
+ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x96ba1cde4bf6dfb5u);
+ROWS(tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x96ba1cde4bf6dfb5u);
+ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0xfe44c1c020d96842u);
+ROWS(tq_dequantise_d64_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0x5167deb8341d78acu);
+ROWS(tq_dequantise_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x5167deb8341d78acu);
+ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x6602661525cb2530u);
+ROWS(tq_dequantise_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x6602661525cb2530u);
+ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0xd242d443886db969u);
+ROWS(tq_dequantise_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xd242d443886db969u);
+ROWS(tq_dequantise_d64_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0xfb8282c60c68b920u);
+ROWS(tq_dequantise_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xfb8282c60c68b920u);
+ROWS(tq_dequantise_d64_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0x3829f0024b81acd5u);
+ROWS(tq_dequantise_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x3829f0024b81acd5u);
+ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x7ddae60a9ce4f56fu);
+ROWS(tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x7ddae60a9ce4f56fu);
+ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x467e41a923965ea2u);
+ROWS(tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x467e41a923965ea2u);
+ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x7ecbe51eb20378f7u);
+ROWS(tq_dequantise_d128_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0xbe7fa991ef78b51du);
+ROWS(tq_dequantise_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xbe7fa991ef78b51du);
+ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x3575b5f991c79cd4u);
+ROWS(tq_dequantise_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x3575b5f991c79cd4u);
+ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x285f9df66d2276dau);
+ROWS(tq_dequantise_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x285f9df66d2276dau);
+ROWS(tq_dequantise_d128_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0xc834f465485d41b1u);
+ROWS(tq_dequantise_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xc834f465485d41b1u);
+ROWS(tq_dequantise_d128_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0xba81a2db3f0d3f46u);
+ROWS(tq_dequantise_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xba81a2db3f0d3f46u);
+ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0xb271ae44b73e727fu);
+ROWS(tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xb271ae44b73e727fu);
+ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0xcbe8d2c42f1783f3u);
+ROWS(tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xcbe8d2c42f1783f3u);
+ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x5ba2f91e0cab35c6u);
+ROWS(tq_repack_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xc11c8f6ae7af821cu);
+ROWS(tq_repack_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x3fd2f3ac2bb76618u);
+ROWS(tq_repack_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x5ba04b4a1d6758ffu);
+ROWS(tq_repack_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x5a566d1818cc5028u);
+ROWS(tq_repack_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xb29ca763bcd1d313u);
+ROWS(tq_repack_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x230a726597d79db9u);
+ROWS(tq_repack_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x6ed28a97e7535ae6u);
+ROWS(tq_repack_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xf6fe1fc897bbd3cbu);
+ROWS(tq_repack_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x5ec9a0553f49e2f4u);
+ROWS(tq_repack_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xc91cb7f3cf4a49aeu);
+ROWS(tq_repack_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x23f22f605b68d9b7u);
+ROWS(tq_repack_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x7b3b4fa93ab88ec2u);
+ROWS(tq_repack_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x814cb16ec8adc2a9u);
+ROWS(tq_repack_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x96ba1cde4bf6dfb5u);
+ROWS(tq_repack_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0x5167deb8341d78acu);
+ROWS(tq_repack_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x6602661525cb2530u);
+ROWS(tq_repack_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0xd242d443886db969u);
+ROWS(tq_repack_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0xfb8282c60c68b920u);
+ROWS(tq_repack_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0x3829f0024b81acd5u);
+ROWS(tq_repack_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x7ddae60a9ce4f56fu);
+ROWS(tq_repack_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0x467e41a923965ea2u);
+ROWS(tq_repack_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0xbe7fa991ef78b51du);
+ROWS(tq_repack_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x3575b5f991c79cd4u);
+ROWS(tq_repack_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0x285f9df66d2276dau);
+ROWS(tq_repack_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0xc834f465485d41b1u);
+ROWS(tq_repack_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0xba81a2db3f0d3f46u);
+ROWS(tq_repack_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0xb271ae44b73e727fu);
+ROWS(tq_repack_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0xcbe8d2c42f1783f3u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128,
@@ -882,69 +1218,153 @@ static const tq_variant *const VARIANTS[] = {
     &tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128,
     &tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64,
     &tq_append_d64_kturbo2_rows__x86_64_v3,
+    &tq_append_d64_kturbo2_tile_cpu__x86_64_v3,
     &tq_append_d64_kturbo3_rows__x86_64_v3,
+    &tq_append_d64_kturbo3_tile_cpu__x86_64_v3,
     &tq_append_d64_kturbo4_rows__x86_64_v3,
+    &tq_append_d64_kturbo4_tile_cpu__x86_64_v3,
     &tq_append_d64_kgain2_rows__x86_64_v3,
+    &tq_append_d64_kgain2_tile_cpu__x86_64_v3,
     &tq_append_d64_kgain3_rows__x86_64_v3,
+    &tq_append_d64_kgain3_tile_cpu__x86_64_v3,
     &tq_append_d64_kgain4_rows__x86_64_v3,
+    &tq_append_d64_kgain4_tile_cpu__x86_64_v3,
     &tq_append_d64_kq8_0_rows__x86_64_v3,
+    &tq_append_d64_kq8_0_tile_cpu__x86_64_v3,
     &tq_append_d64_kf16_rows__x86_64_v3,
     &tq_append_d128_kturbo2_rows__x86_64_v3,
+    &tq_append_d128_kturbo2_tile_cpu__x86_64_v3,
     &tq_append_d128_kturbo3_rows__x86_64_v3,
+    &tq_append_d128_kturbo3_tile_cpu__x86_64_v3,
     &tq_append_d128_kturbo4_rows__x86_64_v3,
+    &tq_append_d128_kturbo4_tile_cpu__x86_64_v3,
     &tq_append_d128_kgain2_rows__x86_64_v3,
+    &tq_append_d128_kgain2_tile_cpu__x86_64_v3,
     &tq_append_d128_kgain3_rows__x86_64_v3,
+    &tq_append_d128_kgain3_tile_cpu__x86_64_v3,
     &tq_append_d128_kgain4_rows__x86_64_v3,
+    &tq_append_d128_kgain4_tile_cpu__x86_64_v3,
     &tq_append_d128_kq8_0_rows__x86_64_v3,
+    &tq_append_d128_kq8_0_tile_cpu__x86_64_v3,
     &tq_append_d128_kf16_rows__x86_64_v3,
     &tq_append_d64_vturbo2_rows__x86_64_v3,
+    &tq_append_d64_vturbo2_tile_cpu__x86_64_v3,
     &tq_append_d64_vturbo3_rows__x86_64_v3,
+    &tq_append_d64_vturbo3_tile_cpu__x86_64_v3,
     &tq_append_d64_vturbo4_rows__x86_64_v3,
+    &tq_append_d64_vturbo4_tile_cpu__x86_64_v3,
     &tq_append_d64_vgain2_rows__x86_64_v3,
+    &tq_append_d64_vgain2_tile_cpu__x86_64_v3,
     &tq_append_d64_vgain3_rows__x86_64_v3,
+    &tq_append_d64_vgain3_tile_cpu__x86_64_v3,
     &tq_append_d64_vgain4_rows__x86_64_v3,
+    &tq_append_d64_vgain4_tile_cpu__x86_64_v3,
     &tq_append_d64_vq8_0_rows__x86_64_v3,
+    &tq_append_d64_vq8_0_tile_cpu__x86_64_v3,
     &tq_append_d64_vf16_rows__x86_64_v3,
     &tq_append_d128_vturbo2_rows__x86_64_v3,
+    &tq_append_d128_vturbo2_tile_cpu__x86_64_v3,
     &tq_append_d128_vturbo3_rows__x86_64_v3,
+    &tq_append_d128_vturbo3_tile_cpu__x86_64_v3,
     &tq_append_d128_vturbo4_rows__x86_64_v3,
+    &tq_append_d128_vturbo4_tile_cpu__x86_64_v3,
     &tq_append_d128_vgain2_rows__x86_64_v3,
+    &tq_append_d128_vgain2_tile_cpu__x86_64_v3,
     &tq_append_d128_vgain3_rows__x86_64_v3,
+    &tq_append_d128_vgain3_tile_cpu__x86_64_v3,
     &tq_append_d128_vgain4_rows__x86_64_v3,
+    &tq_append_d128_vgain4_tile_cpu__x86_64_v3,
     &tq_append_d128_vq8_0_rows__x86_64_v3,
+    &tq_append_d128_vq8_0_tile_cpu__x86_64_v3,
     &tq_append_d128_vf16_rows__x86_64_v3,
     &tq_dequantise_d64_kturbo2_rows__x86_64_v3,
+    &tq_dequantise_d64_kturbo2_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_kturbo3_rows__x86_64_v3,
+    &tq_dequantise_d64_kturbo3_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_kturbo4_rows__x86_64_v3,
+    &tq_dequantise_d64_kturbo4_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_kgain2_rows__x86_64_v3,
+    &tq_dequantise_d64_kgain2_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_kgain3_rows__x86_64_v3,
+    &tq_dequantise_d64_kgain3_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_kgain4_rows__x86_64_v3,
+    &tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_kq8_0_rows__x86_64_v3,
+    &tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_kf16_rows__x86_64_v3,
     &tq_dequantise_d128_kturbo2_rows__x86_64_v3,
+    &tq_dequantise_d128_kturbo2_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_kturbo3_rows__x86_64_v3,
+    &tq_dequantise_d128_kturbo3_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_kturbo4_rows__x86_64_v3,
+    &tq_dequantise_d128_kturbo4_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_kgain2_rows__x86_64_v3,
+    &tq_dequantise_d128_kgain2_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_kgain3_rows__x86_64_v3,
+    &tq_dequantise_d128_kgain3_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_kgain4_rows__x86_64_v3,
+    &tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_kq8_0_rows__x86_64_v3,
+    &tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_kf16_rows__x86_64_v3,
     &tq_dequantise_d64_vturbo2_rows__x86_64_v3,
+    &tq_dequantise_d64_vturbo2_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_vturbo3_rows__x86_64_v3,
+    &tq_dequantise_d64_vturbo3_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_vturbo4_rows__x86_64_v3,
+    &tq_dequantise_d64_vturbo4_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_vgain2_rows__x86_64_v3,
+    &tq_dequantise_d64_vgain2_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_vgain3_rows__x86_64_v3,
+    &tq_dequantise_d64_vgain3_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_vgain4_rows__x86_64_v3,
+    &tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_vq8_0_rows__x86_64_v3,
+    &tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3,
     &tq_dequantise_d64_vf16_rows__x86_64_v3,
     &tq_dequantise_d128_vturbo2_rows__x86_64_v3,
+    &tq_dequantise_d128_vturbo2_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_vturbo3_rows__x86_64_v3,
+    &tq_dequantise_d128_vturbo3_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_vturbo4_rows__x86_64_v3,
+    &tq_dequantise_d128_vturbo4_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_vgain2_rows__x86_64_v3,
+    &tq_dequantise_d128_vgain2_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_vgain3_rows__x86_64_v3,
+    &tq_dequantise_d128_vgain3_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_vgain4_rows__x86_64_v3,
+    &tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_vq8_0_rows__x86_64_v3,
+    &tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3,
     &tq_dequantise_d128_vf16_rows__x86_64_v3,
+    &tq_repack_d64_kturbo2_tile_cpu__x86_64_v3,
+    &tq_repack_d64_kturbo3_tile_cpu__x86_64_v3,
+    &tq_repack_d64_kturbo4_tile_cpu__x86_64_v3,
+    &tq_repack_d64_kgain2_tile_cpu__x86_64_v3,
+    &tq_repack_d64_kgain3_tile_cpu__x86_64_v3,
+    &tq_repack_d64_kgain4_tile_cpu__x86_64_v3,
+    &tq_repack_d64_kq8_0_tile_cpu__x86_64_v3,
+    &tq_repack_d128_kturbo2_tile_cpu__x86_64_v3,
+    &tq_repack_d128_kturbo3_tile_cpu__x86_64_v3,
+    &tq_repack_d128_kturbo4_tile_cpu__x86_64_v3,
+    &tq_repack_d128_kgain2_tile_cpu__x86_64_v3,
+    &tq_repack_d128_kgain3_tile_cpu__x86_64_v3,
+    &tq_repack_d128_kgain4_tile_cpu__x86_64_v3,
+    &tq_repack_d128_kq8_0_tile_cpu__x86_64_v3,
+    &tq_repack_d64_vturbo2_tile_cpu__x86_64_v3,
+    &tq_repack_d64_vturbo3_tile_cpu__x86_64_v3,
+    &tq_repack_d64_vturbo4_tile_cpu__x86_64_v3,
+    &tq_repack_d64_vgain2_tile_cpu__x86_64_v3,
+    &tq_repack_d64_vgain3_tile_cpu__x86_64_v3,
+    &tq_repack_d64_vgain4_tile_cpu__x86_64_v3,
+    &tq_repack_d64_vq8_0_tile_cpu__x86_64_v3,
+    &tq_repack_d128_vturbo2_tile_cpu__x86_64_v3,
+    &tq_repack_d128_vturbo3_tile_cpu__x86_64_v3,
+    &tq_repack_d128_vturbo4_tile_cpu__x86_64_v3,
+    &tq_repack_d128_vgain2_tile_cpu__x86_64_v3,
+    &tq_repack_d128_vgain3_tile_cpu__x86_64_v3,
+    &tq_repack_d128_vgain4_tile_cpu__x86_64_v3,
+    &tq_repack_d128_vq8_0_tile_cpu__x86_64_v3,
 };
 
 extern const tq_registry tq_registry_x86_64_v3;

@@ -333,18 +333,18 @@ static void finish(const float *acc, float *out) {
 /* ---- one pair of stages per GQA ratio ----------------------------------------------------------------------------- */
 
 TQ_AT_GQA(1)
-const tq_k_stage tqk_turbo3_d64_k_g1__x86_64_v3 = {PREPARED_BYTES(1), prepare_g1, score_g1};
-const tq_v_stage tqk_turbo3_d64_v_g1__x86_64_v3 = {
+const tq_k_stage tqk_turbo3_d64_k_g1_rows__x86_64_v3 = {PREPARED_BYTES(1), prepare_g1, score_g1};
+const tq_v_stage tqk_turbo3_d64_v_g1_rows__x86_64_v3 = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.21faf8p+24f, 0, ACC_VALUES, scales_of, accumulate_g1, finish};
 TQ_AT_GQA(3)
-const tq_k_stage tqk_turbo3_d64_k_g3__x86_64_v3 = {PREPARED_BYTES(3), prepare_g3, score_g3};
-const tq_v_stage tqk_turbo3_d64_v_g3__x86_64_v3 = {
+const tq_k_stage tqk_turbo3_d64_k_g3_rows__x86_64_v3 = {PREPARED_BYTES(3), prepare_g3, score_g3};
+const tq_v_stage tqk_turbo3_d64_v_g3_rows__x86_64_v3 = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.21faf8p+24f, 0, ACC_VALUES, scales_of, accumulate_g3, finish};
 TQ_AT_GQA(4)
-const tq_k_stage tqk_turbo3_d64_k_g4__x86_64_v3 = {PREPARED_BYTES(4), prepare_g4, score_g4};
-const tq_v_stage tqk_turbo3_d64_v_g4__x86_64_v3 = {
+const tq_k_stage tqk_turbo3_d64_k_g4_rows__x86_64_v3 = {PREPARED_BYTES(4), prepare_g4, score_g4};
+const tq_v_stage tqk_turbo3_d64_v_g4_rows__x86_64_v3 = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.21faf8p+24f, 0, ACC_VALUES, scales_of, accumulate_g4, finish};
 TQ_AT_GQA(8)
-const tq_k_stage tqk_turbo3_d64_k_g8__x86_64_v3 = {PREPARED_BYTES(8), prepare_g8, score_g8};
-const tq_v_stage tqk_turbo3_d64_v_g8__x86_64_v3 = {
+const tq_k_stage tqk_turbo3_d64_k_g8_rows__x86_64_v3 = {PREPARED_BYTES(8), prepare_g8, score_g8};
+const tq_v_stage tqk_turbo3_d64_v_g8_rows__x86_64_v3 = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.21faf8p+24f, 0, ACC_VALUES, scales_of, accumulate_g8, finish};

@@ -8,8 +8,8 @@
  *               n_kv_heads KV heads; gqa query heads share one KV head, so query head h reads KV head h / gqa. Of more
  *               than 16 (128 in DeepSeek's latent attention) the caller makes groups: a launch each, that read one
  *               cache. Value strides are counted in floats, cache strides in bytes.
- *   alignment   float arrays 4 bytes, cache rows 2 bytes, workspace 64 bytes; on other devices than the CPU
- *               tq_cache.data 16 bytes, and all strides of tiled caches 16 bytes.
+ *   alignment   float arrays 4 bytes, cache rows 2 bytes, workspace 64 bytes; tiles on the CPU 64 bytes, and all their
+ *               strides; on other devices tq_cache.data 16 bytes, and all strides of tiled caches 16 bytes.
  *   devices     on the CPU (device NULL) all pointers are host pointers. On any other device the structs, and the
  *               tq_cache structs in them, are host memory, while every array that they name, and the workspace, is
  *               memory of that device. What lies in arrays there is not looked at before a launch: kernels clamp
@@ -161,7 +161,7 @@ typedef enum tq_op {
     TQ_OP_DECODE = 0,
     TQ_OP_APPEND,
     TQ_OP_DEQUANTISE,
-    TQ_OP_REPACK,  /* GPU devices only */
+    TQ_OP_REPACK,
     TQ_OP_PREFILL, /* GPU devices only */
 } tq_op;
 typedef enum tq_side { TQ_SIDE_K = 0, TQ_SIDE_V } tq_side;
@@ -263,18 +263,20 @@ typedef struct tq_launch {
  *   contiguous caches   data + s*seq_stride + h*head_stride + u*token_stride
  *   paged caches        data + page*page_stride + h*head_stride + (u of the page's first slot taken away)*token_stride,
  *                       page = pages[s*pages_stride + t/page_slots]
- * in bytes; token_stride is the distance between units. Strides are multiples of 2, of tiles 16. Head-contiguous
- * (head_stride = n_slots*row_bytes) is fastest; token-interleaved works by its strides. Units must not overlap, but
- * where a cache is only read, seq_stride 0 lets all sequences share it.
+ * in bytes; token_stride is the distance between units. Strides of rows are multiples of 2; see above for tiles.
+ * Head-contiguous (head_stride = n_slots*row_bytes) is fastest. Token-interleaved (head_stride < token_stride) loses little
+ * where a thread decodes several heads: they take turns at every step. Units must not overlap, but where a cache is only
+ * read, seq_stride 0 lets all sequences share it.
  * Devices other than the CPU may read whole aligned 16-byte words that hold part of a row; token_stride and page_stride
- * there are below 4 GiB. Paged caches are for such devices alone. A table entry that names no page of the buffer is the
- * caller's error, which nobody notices; entries for slots that a launch does not touch are not read. */
+ * there are below 4 GiB, and a page table entry that names no page of the buffer is the caller's error, which nobody
+ * notices. Entries for slots that a launch does not touch are not read. */
 typedef struct tq_cache {
     void *data;
     size_t bytes; /* size of the whole buffer; every unit must lie inside */
     size_t seq_stride, head_stride, token_stride;
-    int n_slots;          /* tokens that one head's region holds; paged: that pages[] of one sequence can name */
-    int page_slots;       /* tokens per page: a power of two, and a multiple of keys_per_unit; 0: contiguous */
+    int n_slots;    /* tokens that one head's region holds; paged: that pages[] of one sequence can name */
+    int page_slots; /* tokens per page: a power of two, and a multiple of keys_per_unit, of rows on the CPU of 16; 0:
+                           * contiguous */
     const int32_t *pages; /* page numbers, on the device; NULL: contiguous */
     size_t page_stride;   /* bytes between pages; seq_stride is not used then */
     int pages_stride;     /* entries of pages[] per sequence, at least n_slots / page_slots */
@@ -313,14 +315,15 @@ typedef struct tq_dequantise_args {
 TQ_API tq_status tq_dequantise(const tq_plan *plan, const tq_dequantise_args *args, const tq_launch *launch);
 
 /* Copies slots first_slot .. first_slot + n_tokens - 1 of each sequence from a cache of rows to one of tiles of the
- * same format, or back, on GPU devices. Bits are moved, not values: there and back again is the identity, except that a
- * tile has one scale per rotated chunk where a row of some modes has several. */
+ * same format, or back. Bits are moved, not values: there and back again is the identity, except that a tile of GPU
+ * devices has one scale per rotated chunk where a row of some modes has several. */
 typedef struct tq_repack_args {
     int batch, n_tokens;
     const tq_cache *rows, *tiles;
     const int32_t *first_slot; /* [batch] */
     int to_tiles;              /* 1: rows to tiles; 0: tiles to rows */
-    int32_t *n_inexact;        /* to tiles: grows by the rows whose scales differ within a chunk, of which their tile
+    int32_t
+        *n_inexact; /* GPU devices, to tiles: grows by the rows whose scales differ within a chunk, of which their tile
                                 * takes the first; NULL: not wanted */
 } tq_repack_args;
 

@@ -201,7 +201,7 @@ static void finish(const float *acc, float *out) {
 
 % for _, g in ipairs(gqas) do
 TQ_AT_GQA(${g})
-const tq_k_stage ${k_symbol(g)} = {PREPARED_BYTES(${g}), prepare_g${g}, score_g${g}};
-const tq_v_stage ${v_symbol(g)} = {
+const tq_k_stage ${k_symbol(g, "rows")} = {PREPARED_BYTES(${g}), prepare_g${g}, score_g${g}};
+const tq_v_stage ${v_symbol(g, "rows")} = {
     N_BLOCKS, N_SETS, SCALE_SETS, ${hexf(weight_sum)}, ${bytes and 1 or 0}, ACC_VALUES, scales_of, accumulate_g${g}, finish};
 % end
