@@ -485,12 +485,12 @@ tq_status tq_check_decode(const tq_plan *plan, const tq_decode_args *args, const
                            (int)args->n_kv[s], most, why);
     for (int s = 0; s < batch; s++) {
         int n_kv = args->n_kv[s], from = tq_visible_from(args, n_kv), sinks = args->n_sink < n_kv ? args->n_sink : n_kv;
-        const unit row = row_of_bytes(2 * plan->head_dim);
+        const unit k_row = row_of_bytes(2 * plan->head_dim), v_row = row_of_bytes(2 * variant->v->head_dim);
         int first = from > sinks ? from : sinks;
         if ((status = check_page_numbers(call, "args.k", plan, args->k, unit_of(plan, variant->k), s, first, n_kv)) ||
             (status = check_page_numbers(call, "args.v", plan, args->v, unit_of(plan, variant->v), s, first, n_kv)) ||
-            (sinks && ((status = check_page_numbers(call, "args.sink_k", plan, args->sink_k, row, s, from, sinks)) ||
-                       (status = check_page_numbers(call, "args.sink_v", plan, args->sink_v, row, s, from, sinks)))))
+            (sinks && ((status = check_page_numbers(call, "args.sink_k", plan, args->sink_k, k_row, s, from, sinks)) ||
+                       (status = check_page_numbers(call, "args.sink_v", plan, args->sink_v, v_row, s, from, sinks)))))
             return status;
     }
     return check_query(call, plan, args);

@@ -9,11 +9,12 @@ static int set_up(void **state) {
     const tq_variant **list = variants_here(TQ_OP_DECODE, &count);
     decode = count ? list[0] : NULL;
     for (int i = 0; i < count; i++) /* codebooks on both sides have most to check */
-        if (list[i]->k->rotated && list[i]->v->rotated)
+        if (list[i]->k->rotated && list[i]->v->rotated && strcmp(list[i]->layout, "rows") == 0)
             decode = list[i];
     free(list);
     list = variants_here(TQ_OP_APPEND, &count);
     append = count ? list[0] : NULL;
+    assert_true(!append || strcmp(append->layout, "rows") == 0);
     free(list);
     return !decode || !append;
 }

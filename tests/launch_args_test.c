@@ -9,13 +9,13 @@ static tq_plan *plan;
 static void *workspace;
 static size_t workspace_bytes;
 
-/* A variant whose rows have scale modes, if there is one. */
+/* A variant for rows, which have scale modes, if there is one. */
 static const tq_variant *pick(tq_op op) {
     int count;
     const tq_variant **list = variants_here(op, &count), *found = NULL;
     for (int i = 0; i < count; i++) {
         const tq_format_spec *format = list[i]->k ? list[i]->k : list[i]->v;
-        if (!found || format->modes[0])
+        if (strcmp(list[i]->layout, "rows") == 0 && (!found || format->modes[0]))
             found = list[i];
     }
     free(list);
@@ -320,7 +320,7 @@ static void test_append_mode(void **state) {
     const tq_variant **list = variants_here(TQ_OP_APPEND, &count);
     for (int i = 0; i < count; i++) {
         const tq_format_spec *format = list[i]->k ? list[i]->k : list[i]->v;
-        if (!tq_has_word(format->modes, "nc"))
+        if (strcmp(list[i]->layout, "rows") == 0 && !tq_has_word(format->modes, "nc"))
             ROWS_REFUSED(list[i], tq_append, append, rows, c.append.mode = TQ_SCALE_NC, TQ_ERR_ARGUMENT, "mode");
     }
     free(list);

@@ -56,10 +56,6 @@ void device_buffer_free(device_buffer *b) {
 
 /* ---- caches ----------------------------------------------------------------------------------------------------- */
 
-int keys_per_unit(const tq_variant *variant) {
-    return variant->gpu && strcmp(variant->layout, "rows") != 0 ? variant->gpu->keys_per_tile : 1;
-}
-
 static int ceil_div(int a, int b) {
     return (a + b - 1) / b;
 }
@@ -84,7 +80,7 @@ static device_buffer shuffled_pages(const tq_device *device, tq_cache *cache, in
 device_cache device_cache_new(const tq_device *device, const tq_variant *variant, const tq_format_spec *format,
                               tq_side side, int batch, int n_kv_heads, int n_slots, int page_slots, int interleaved) {
     device_cache c = {.format = format, .side = side, .layout = variant->layout};
-    c.keys_per_unit = keys_per_unit(variant);
+    c.keys_per_unit = strcmp(variant->layout, "rows") == 0 ? 1 : tq_keys_per_unit(variant);
     tq_cache *cache = &c.cache;
     size_t unit = tq_unit_bytes(format, c.keys_per_unit), heads = (size_t)n_kv_heads;
     cache->n_slots = n_slots + EXTRA_SLOTS;
@@ -102,7 +98,8 @@ device_cache device_cache_new(const tq_device *device, const tq_variant *variant
         cache->seq_stride = one;
         cache->bytes = one * (size_t)batch;
     }
-    c.data = device_new(device, cache->bytes, WORD); /* aligned to words and not more */
+    /* Aligned as it must be and not more. */
+    c.data = device_new(device, cache->bytes, c.keys_per_unit == TQ_MAX_TILE ? TQ_ALIGN : WORD);
     cache->data = c.data.data;
     return c;
 }

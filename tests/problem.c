@@ -152,7 +152,45 @@ static tq_status decode_share(void *argument, int index, int count) {
     return tq_decode(c->plan, c->args, &launch);
 }
 
+/* What a plan on the CPU reads: the rows of p->args, as they are or in its own layout and pages. */
+typedef struct host_caches {
+    device_cache k, v, sink_k, sink_v;
+    tq_decode_args args;
+} host_caches;
+
+static void take(device_cache *c, const problem *p, const tq_variant *layout_of, const tq_format_spec *format,
+                 tq_side side, const tq_cache **cache) {
+    const int batch = p->args.batch;
+    *c = device_cache_new(tq_device_at(0), layout_of, format, side, batch, p->spec.n_kv_heads, (*cache)->n_slots,
+                          p->spec.page_slots, p->spec.interleaved);
+    device_cache_fill(c, *cache, batch, p->spec.n_kv_heads);
+    *cache = &c->cache;
+}
+
+static void take_caches(host_caches *h, const problem *p, const tq_variant *variant) {
+    const tq_variant rows = {.layout = "rows"};
+    memset(h, 0, sizeof *h);
+    h->args = p->args;
+    if (strcmp(variant->layout, "rows") == 0 && !p->spec.page_slots)
+        return;
+    take(&h->k, p, variant, p->spec.k, TQ_SIDE_K, &h->args.k);
+    take(&h->v, p, variant, p->spec.v, TQ_SIDE_V, &h->args.v);
+    if (p->args.n_sink) {
+        take(&h->sink_k, p, &rows, f16_rows(p->spec.k->head_dim), TQ_SIDE_K, &h->args.sink_k);
+        take(&h->sink_v, p, &rows, f16_rows(p->spec.v->head_dim), TQ_SIDE_V, &h->args.sink_v);
+    }
+}
+
+static void free_caches(host_caches *h) {
+    device_cache *const all[] = {&h->k, &h->v, &h->sink_k, &h->sink_v};
+    for (int i = 0; i < 4; i++)
+        if (all[i]->cache.data)
+            device_cache_free(all[i]);
+}
+
 void problem_launch(problem *p, const tq_plan *plan, int n_threads) {
+    host_caches h;
+    take_caches(&h, p, plan->variant);
     size_t bytes = tq_plan_workspace_bytes(plan);
     void *workspace = aligned_alloc(TQ_ALIGN, (bytes + TQ_ALIGN - 1) / TQ_ALIGN * TQ_ALIGN);
     assert_non_null(workspace);
@@ -160,11 +198,12 @@ void problem_launch(problem *p, const tq_plan *plan, int n_threads) {
     memset(p->out.data, 0xff, p->out.bytes);
     memset(p->lse.data, 0xff, p->lse.bytes);
     assert_int_equal(tq_workspace_init(plan, workspace, bytes), TQ_OK);
-    decode_call c = {plan, &p->args, workspace};
+    decode_call c = {plan, &h.args, workspace};
     if (run_threads(n_threads, decode_share, &c) != TQ_OK)
         fail_msg("%s: %s", tq_plan_variant(plan), tq_error_message());
     assert_true(buffer_intact(&p->out) && buffer_intact(&p->lse));
     free(workspace);
+    free_caches(&h);
 }
 
 void problem_run(problem *p, const tq_variant *variant, int n_splits, int n_threads) {

@@ -1,7 +1,7 @@
 /* repack_test: every repack variant that some device here runs: rows to tiles as the reference packs them, and back. */
 #include "support.h"
 
-enum { N_SLOTS = 75, FIRST_SLOT = 3, BATCH = 2, HEADS = 2, PAGE_SLOTS = 64 };
+enum { N_SLOTS = 150, FIRST_SLOT = 3, BATCH = 2, HEADS = 2, PAGE_SLOTS = 64, CPU_PAGE_SLOTS = 128 };
 
 typedef struct job {
     const tq_variant *variant;
@@ -46,6 +46,7 @@ static void check_rows(const job *j, const device_cache *c, const buffer *expect
     buffer_free(&found);
 }
 
+/* Rows in pages or not, and tiles the other way. */
 static void check_variant(const tq_variant *variant, int page_slots) {
     const tq_format_spec *own = variant->k ? variant->k : variant->v;
     job j = {variant, spec_of(own->name, own->head_dim), variant->k ? TQ_SIDE_K : TQ_SIDE_V};
@@ -53,7 +54,7 @@ static void check_variant(const tq_variant *variant, int page_slots) {
     buffer expected = cache_new(&bank, BATCH, HEADS, N_SLOTS, own->row_bytes, 0);
     memcpy(expected.data, bank_rows(j.format, j.side), expected.bytes);
     device_cache rows = cache_for(&j, &rows_layout, page_slots),
-                 tiles = cache_for(&j, variant, PAGE_SLOTS - page_slots);
+                 tiles = cache_for(&j, variant, (variant->gpu ? PAGE_SLOTS : CPU_PAGE_SLOTS) - page_slots);
     device_cache back = cache_for(&j, &rows_layout, 0);
     device_cache_fill(&rows, &bank, BATCH, HEADS);
     run(&j, &rows, &tiles, 1);
@@ -69,7 +70,13 @@ static void check_variant(const tq_variant *variant, int page_slots) {
 static void test_every_variant(void **state) {
     (void)state;
     int count;
-    const tq_variant **variants = gpu_variants_here(TQ_OP_REPACK, &count);
+    const tq_variant **variants = variants_here(TQ_OP_REPACK, &count);
+    for (int i = 0; i < count; i++) {
+        check_variant(variants[i], 0);
+        check_variant(variants[i], CPU_PAGE_SLOTS);
+    }
+    free(variants);
+    variants = gpu_variants_here(TQ_OP_REPACK, &count);
     for (int i = 0; i < count; i++) {
         tq_simt_set_seed((unsigned)i);
         check_variant(variants[i], i % 2 ? PAGE_SLOTS : 0);

@@ -93,7 +93,6 @@ const tq_variant **gpu_variants_here(tq_op op, int *count);
 /* The first device that runs a variant. */
 const tq_device *device_for(const tq_variant *variant);
 /* Keys per unit of the layout that a variant works on. */
-int keys_per_unit(const tq_variant *variant);
 
 /* Memory of a device that begins `offset` bytes after an aligned address and is all ones (NaN) at first; guarded as
  * buffers are. Up to the next multiple of 16 bytes it may be read, as kernels may. */
@@ -153,6 +152,7 @@ typedef struct problem_spec {
     float softcap;
     int window, alibi, sink_logits, n_sink; /* alibi and sink_logits: use them or not */
     int bias_pairs;                         /* of a score bias; 0: none */
+    int page_slots;                         /* of the caches that are launched with on the CPU; 0: contiguous */
     int first_row;                          /* of the bank */
     int growing;                            /* stored scales of V double every 128 slots: running maxima must follow */
     int outlier;                            /* slot of a row that stands out; 0: none */

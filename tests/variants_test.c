@@ -24,7 +24,7 @@ static int case_lengths(const tq_variant **variants, int n, int contract, int *l
     return n_cases;
 }
 
-/* Layout and first row vary with the contract. */
+/* Strides, pages and first row vary with the contract. */
 static problem_spec case_spec(const tq_variant *variant, int contract, int n_kv) {
     problem_spec spec = {.k = spec_of(variant->k->name, variant->k->head_dim),
                          .v = spec_of(variant->v->name, variant->v->head_dim),
@@ -34,6 +34,9 @@ static problem_spec case_spec(const tq_variant *variant, int contract, int n_kv)
                          .n_kv = {n_kv},
                          .interleaved = (contract + n_kv) % 2,
                          .first_row = (31 * contract + 97 * n_kv) % BANK_ROWS};
+    const int tiled = variant->keys_per_unit > 1;
+    if (contract % 3 == 1)
+        spec.page_slots = tiled ? TQ_MAX_TILE << contract % 2 : TQ_GROUP << contract % 5;
     if (n_kv == 150) {
         spec.softcap = 20;
         spec.window = 140;

@@ -52,11 +52,11 @@ describe("tqgen", function()
         local status, out, err = tqgen(ONE .. " -o " .. root .. "/one")
         assert.equal(0, status, err)
         assert.equal("", err)
-        assert.is_truthy(out:find("^6 variants, %d+ files, %d+ bytes, %d+%.%d+ s %(%d+ files changed, 0 unch"), out)
+        assert.is_truthy(out:find("^12 variants, %d+ files, %d+ bytes, %d+%.%d+ s %(%d+ files changed, 0 unch"), out)
         local manifest = assert(json.decode(read(root .. "/one/manifest.json")))
         assert.same({ "--arch", "x86-64-v3", "--head-dim", "128", "--gqa", "4", "--k", "turbo3", "--v", "turbo3" },
             manifest.arguments)
-        assert.equal(6, manifest.variants)
+        assert.equal(12, manifest.variants)
         for _, path in ipairs(manifest.files) do assert.is_truthy(lfs.attributes(root .. "/one/" .. path), path) end
         status, out = tqgen(ONE .. " -o " .. root .. "/one/")
         assert.equal(0, status)
@@ -106,7 +106,7 @@ describe("tqgen", function()
     it("lists, in JSON with the promised fields", function()
         local variants = rows("list --json")
         has(variants[1], "name", "op", "arch", "head_dim", "gqa", "k", "v", "layout", "tile")
-        local append = rows("list --op append --arch c --head-dim 64 --k turbo3 --v turbo4 --json")
+        local append = rows("list --op append --arch c --head-dim 64 --k turbo3 --v turbo4 --layout rows --json")
         assert.equal(2, #append)
         assert.same({ "turbo3", "-" }, { append[1].k, append[1].v })
         assert.same({ "-", "turbo4" }, { append[2].k, append[2].v })
@@ -119,7 +119,7 @@ describe("tqgen", function()
         assert.equal("turbo4", shown.formats[2].name)
         local where = {}
         for _, source in ipairs(shown.sources) do where[source.file] = source.functions end
-        assert.same({ "tqk_turbo4_d128_v_g4__c" }, where["c/turbo4_d128.c"])
+        assert.same({ "tqk_turbo4_d128_v_g4_rows__c" }, where["c/turbo4_d128.c"])
         assert.same({ "tqk_decode__c" }, where["c/decode.c"])
     end)
 
@@ -135,7 +135,7 @@ describe("tqgen", function()
             if row.name == "turbo3" and row.head_dim == 128 then
                 local bytes = {}
                 for _, tile in ipairs(row.tiles) do bytes[tile.layout] = tile.bytes end
-                assert.same({ tile_mma = 1600, tile_wmma = 1600, tile_mfma = 3200, tile_lane = 1600 }, bytes)
+                assert.same({ tile_cpu = 128 * 56, tile_mma = 1600, tile_wmma = 1600, tile_mfma = 3200, tile_lane = 1600 }, bytes)
                 assert.equal(1600 / (32 * 128), row.tiled_bytes_per_value)
             end
         end

@@ -168,7 +168,7 @@ describe("the GPU space", function()
     end)
 
     it("says why not", function()
-        refused({ arch = "c", layout = "tile_mma" }, "--arch c with --layout tile_mma", "CPU kernels read rows")
+        refused({ arch = "c", layout = "tile_mma" }, "--arch c with --layout tile_mma", "tile_mma is in the order of mma.sync")
         refused({ arch = "c", op = "repack" }, "--arch c with --op repack", "no repack kernel is for CPUs")
         refused({ arch = "gfx1201", layout = "tile_mma" }, "tile_mma is in the order of mma.sync", "--layout rows")
         refused({ arch = "sm_90", layout = "tile_wmma" }, "WMMA of gfx12")
