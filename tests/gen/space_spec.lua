@@ -177,7 +177,8 @@ end)
 
 describe("head_dim 576", function()
     local function of_op(op)
-        return assert(select { arch = "c", op = op, head_dim = "512,576", gqa = "16", k = "turbo3", v = "gain4", tile = "128" })
+        return assert(select { arch = "c", op = op, head_dim = "512,576", gqa = "16", k = "turbo3", v = "gain4", tile = "128",
+            layout = "rows" })
     end
 
     it("has V rows of 512 values, which have one kernel with those of head_dim 512", function()
