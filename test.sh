@@ -6,7 +6,10 @@ set -eu
 cd "$(dirname "$0")"
 
 sh scripts/setup.sh gcc libc6-dev clang clang-format cmake ninja-build lua5.4 lua-argparse lua-dkjson lua-filesystem \
-    lua-check lua-busted libcmocka-dev libcjson-dev gnuplot-nox python3 valgrind
+    lua-check lua-busted libcmocka-dev libcjson-dev gnuplot-nox python3
+if [ "$(uname -m)" = x86_64 ]; then # what reads machine code there, and runs that of other machines
+    sh scripts/setup.sh binutils valgrind gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+fi
 sh scripts/gpu_tools.sh
 
 jobs=$(nproc)

@@ -24,6 +24,9 @@
 #ifndef SANITIZED
 #define SANITIZED 0
 #endif
+#ifndef SLOW /* fewer cases: under sanitizers, and where the build says so, for emulators */
+#define SLOW SANITIZED
+#endif
 
 #define assert_near(a, b, tolerance) assert_true(fabs((double)(a) - (double)(b)) <= (tolerance))
 
@@ -48,7 +51,7 @@ double random_normal(random_state *r);
 void random_normals(random_state *r, float *x, int n);
 
 /* Every how manieth of n cases a test takes: $TQ_TEST_STRIDE, else one that leaves about `wanted` of them (a quarter
- * under a sanitizer) and is odd, so that it meets all formats in turn. */
+ * where it is slow) and is odd, so that it meets all formats in turn. */
 int test_stride(int n, int wanted);
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */

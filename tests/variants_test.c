@@ -77,7 +77,7 @@ static void test_every_variant(void **state) {
     (void)state;
     int count, contract = 0, run = 0, wrong = 0;
     const tq_variant **variants = variants_here(TQ_OP_DECODE, &count);
-    int stride = test_stride(SANITIZED ? count : 1, 800); /* all of them, or about 200 under a sanitizer */
+    int stride = test_stride(SLOW ? count : 1, 800); /* all of them, or about 200 */
     tq_ref_verdict codebook = {0}, plain = {0};
     for (int first = 0, next; first < count; first = next, contract++) {
         next = first + 1;
