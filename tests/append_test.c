@@ -81,7 +81,8 @@ static tq_status append_on_device(const job *j, const float *x, const float *mea
     bad |= refused;
     buffer after = read_slots(j, &c, n_slots + EXTRA_SLOTS);
     for (int t = 0; t < n_slots + EXTRA_SLOTS; t++) {
-        int i = t - FIRST_SLOT, stays = refused || i < 0 || i >= n || tq_first_not_finite(x + i * (int)d, mean, (int)d) < (int)d;
+        int i = t - FIRST_SLOT,
+            stays = refused || i < 0 || i >= n || tq_first_not_finite(x + i * (int)d, mean, (int)d) < (int)d;
         if (stays && memcmp(before.data + (size_t)t * row_bytes, after.data + (size_t)t * row_bytes, row_bytes) != 0)
             wrong(j, "number of slots changed that must stay", i, 1, 0);
     }
