@@ -350,9 +350,14 @@ static void test_caches(void **state) {
     desc = recorder_desc(APPEND);
     desc.effort = TQ_EFFORT_DEFAULT;
     plan = recorder_plan(cpu, &desc);
-    tq_append_args args = append_args(&a, &a.pages);
-    args.mean = NULL;
-    assert_refused(tq_append(plan, &args, &alone), TQ_ERR_UNSUPPORTED, "paged");
+    /* The CPU reads the page table. */
+    int32_t pages[BATCH * SLOTS] = {0};
+    a.pages.pages = pages;
+    REFUSED_CACHE((args.mean = NULL, cache.page_slots = 8), TQ_ERR_ARGUMENT, "multiple of 16");
+    pages[0] = -1;
+    REFUSED_CACHE(args.mean = NULL, TQ_ERR_ARGUMENT, "pages[0] of sequence 0 is -1");
+    pages[0] = (int32_t)(a.pages.bytes / a.pages.page_stride);
+    REFUSED_CACHE(args.mean = NULL, TQ_ERR_ARGUMENT, "pages[0] of sequence 0 is");
     tq_plan_destroy(plan);
     desc = recorder_desc(DEQUANTISE);
     desc.effort = TQ_EFFORT_DEFAULT;

@@ -25,6 +25,11 @@ mutant "one key too many at the tail" "$kernels/decode.c" \
 mutant "one row too few staged at the tail" "$kernels/rows.h" \
     's/for (int r = 0; r < n; r++)/for (int r = 0; r < n - 1; r++)/'
 mutant "position of ALiBi off by one" "$kernels/decode.c" 's/first + i - job->query_position/& + 1/'
+mutant "score bias turned the wrong way" "$kernels/decode.c" 's/beta \* cosine\[p\] - alpha/beta * cosine[p] + alpha/'
+mutant "score bias of one position too many" "$kernels/decode.c" 's/skipped = first % TQ_BIAS_STEP/skipped = (first + 1) % TQ_BIAS_STEP/'
+mutant "first page for all" "$kernels/decode.c" 's/head->pages\[slot \/ head->page_slots\]/head->pages[0]/'
+mutant "heads that take turns start anew" "$source/runtime/launch.c" 's/from == begin, by_turns/1, by_turns/'
+mutant "two lanes of a tile swapped" "$source/runtime/tiles.c" 's/c \/ 2 \* 8 + 2 \* y + c % 2/(c \/ 2 * 8 + 2 * y + c % 2) ^ 1/'
 mutant "splits merged without rescaling" "$source/runtime/combine.c" \
     's/float w = weight(from\.max\[g\], max);/float w = 1;/'
 mutant "denominator of splits not rescaled" "$source/runtime/combine.c" \
