@@ -3,24 +3,29 @@
 
 #include <math.h>
 
-/* Rows are numbered over (sequence, token, KV head); each thread takes a contiguous run. */
+/* Rows are numbered over (sequence, token, KV head), so that x is read in its usual order, or, where tiles are written a
+ * few bytes here and there, over (sequence, KV head, token), so that they stay in cache; each thread takes a run. */
 typedef struct row {
     int sequence, token, kv_head;
 } row;
 
 static row row_at(const tq_plan *plan, int n_tokens, int64_t index) {
-    int64_t token = index / plan->n_kv_heads;
-    return (row){(int)(token / n_tokens), (int)(token % n_tokens), (int)(index % plan->n_kv_heads)};
+    const int tiled = tq_keys_per_unit(plan->variant) > 1, inner = tiled ? n_tokens : plan->n_kv_heads;
+    const int64_t outer = index / inner, n_outer = tiled ? plan->n_kv_heads : n_tokens;
+    const int a = (int)(outer % n_outer), b = (int)(index % inner);
+    return (row){(int)(outer / n_outer), tiled ? b : a, tiled ? a : b};
 }
 
 /* To the row behind r: divisions would take as long as quantising. */
 static void step(row *r, const tq_plan *plan, int n_tokens) {
-    if (++r->kv_head < plan->n_kv_heads)
+    const int tiled = tq_keys_per_unit(plan->variant) > 1, n_inner = tiled ? n_tokens : plan->n_kv_heads;
+    int *inner = tiled ? &r->token : &r->kv_head, *outer = tiled ? &r->kv_head : &r->token;
+    if (++*inner < n_inner)
         return;
-    r->kv_head = 0;
-    if (++r->token < n_tokens)
+    *inner = 0;
+    if (++*outer < (tiled ? plan->n_kv_heads : n_tokens))
         return;
-    r->token = 0;
+    *outer = 0;
     r->sequence++;
 }
 
