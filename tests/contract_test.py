@@ -153,6 +153,18 @@ class Tool(Contract):
         self.rows(TQ, 'ab', 'turbo3/turbo3', 'f16/f16', '--head-dim', '128', '--gqa', '4', '--n-kv', '1024',
                   fields='a b ratio low high verdict')
 
+    def test_ggml(self):
+        """Against a stub of it."""
+        call = [TQ, 'ggml', *SHAPE, '--n-kv', '96', '--kv-heads', '2', '--budget', '0.01',
+                '--ggml', os.path.join(build, 'tests', 'ggml')]
+        rows = self.rows(*call, fields='kernel ggml k v layout gqa n_kv median_ns ns_per_key_head bytes_per_key_head '
+                                       'ratio_ggml_f16 ratio_ggml_q8_0 ratio_ggml_q4_0 error')
+        self.assertEqual(len(rows), 1 + 3 * 2)
+        for row in rows[1:]:
+            self.assertLess(row['error'], 1e-9)
+        self.assertIn(1, [row['ratio_ggml_q8_0'] for row in rows if row['k'] == 'q8_0'])
+        self.run_command(*call, status=1, TQ_STUB_GGML='wrong')
+
     def test_simt_device(self):
         """GPU kernels on the CPU: the same commands, where this build has such kernels."""
         there = {row['target'] for row in json.loads(self.run_command(TQ, 'info', '--json').stdout)['variants']

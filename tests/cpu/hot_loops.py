@@ -120,17 +120,20 @@ def compiler_name(compiler):
 
 def measure_compiler(compiler, source, out):
     """(arch, file function): Counts."""
-    run("cmake", "-S", source, "-B", out, "-DCMAKE_C_COMPILER=" + compiler, *(["-G", "Ninja"] if shutil.which("ninja") else []))
-    run("cmake", "--build", out, "--parallel", str(os.cpu_count()))
     work = []
     for arch in ARCHS:
-        for path in sorted(glob.glob(os.path.join(out, "CMakeFiles", "*", arch, "*_d*.o"))):
-            stem = os.path.basename(path).split(".")[0]
+        for path in sorted(glob.glob(os.path.join(source, arch, "*_d*.c"))):
+            stem = os.path.basename(path)[:-len(".c")]
             if not stem.endswith("_append"):
-                work.append((arch, stem, path))
+                work.append((arch, stem, "CMakeFiles/tq_kernels_%s.dir/%s/%s.c.o" % (arch, arch, stem)))
+    objects = [path for _, _, path in work]
+    ninja = ["-G", "Ninja"] if shutil.which("ninja") else []
+    run("cmake", "-S", source, "-B", out, "-DCMAKE_C_COMPILER=" + compiler, *ninja)
+    run("cmake", "--build", out, "--parallel", str(os.cpu_count()), *(["--target", *objects] if ninja else []))
     found = {}
     with concurrent.futures.ProcessPoolExecutor() as pool:
-        for (arch, stem, _), counts in zip(work, pool.map(measure, [w[2] for w in work], [w[0] for w in work])):
+        paths, archs = [os.path.join(out, path) for path in objects], [arch for arch, _, _ in work]
+        for (arch, stem, _), counts in zip(work, pool.map(measure, paths, archs)):
             for name, of in counts.items():
                 found[ARCHS[arch], "%s %s" % (stem, name)] = of
     return found
