@@ -42,7 +42,7 @@ local function attends(v) return v.op == "decode" or v.op == "prefill" end
 
 -- ---- operations, layouts, implementations ----------------------------------------------------------------------------
 
-local CPU_OPS = { "decode", "append", "dequantise", "repack" }
+local CPU_OPS = { "decode", "append", "dequantise", "repack", "prefill" }
 local GPU_OPS, OPS = {}, { table.unpack(CPU_OPS) }
 for _, family in ipairs(families.list) do
     if not contains(OPS, family.op) then OPS[#OPS + 1] = family.op end
@@ -82,7 +82,7 @@ local function default_layouts(v)
     for _, layout in ipairs(LAYOUTS) do
         local rows = layout.name == "rows"
         local fits = layout.on(archs.get(v.arch)) and (v.op ~= "repack" or not rows)
-            and (layout ~= tile_cpu or v.op ~= "decode")
+            and (layout ~= tile_cpu or not attends(v))
         if is_gpu(v) then
             fits = fits and implemented(v.op, layout.name) and (rows or implemented("decode", layout.name))
         end
@@ -158,7 +158,8 @@ axes.list = {
     { name = "head_dim", option = "--head-dim", values = HEAD_DIMS, range = { 1, MAX_HEAD_DIM },
       doc = "values per head vector", of_v = formats.v_head_dim, default = function(v) return is_gpu(v) and GPU_HEAD_DIMS or HEAD_DIMS end },
     { name = "gqa", option = "--gqa", values = RATIOS, range = { 1, MAX_GQA }, applies = attends,
-      doc = "query heads per KV head (decode)", default = function(v) return v.op == "prefill" and PREFILL_RATIOS or is_gpu(v) and GPU_RATIOS or RATIOS end },
+      doc = "query heads per KV head (decode)",
+      default = function(v) return not is_gpu(v) and RATIOS or v.op == "prefill" and PREFILL_RATIOS or GPU_RATIOS end },
     { name = "k", option = "--k", values = field(formats.list, "name"),
       applies = function(v) return v.side ~= "v" end, doc = "K formats" },
     { name = "v", option = "--v", values = field(formats.list, "name"),
@@ -169,7 +170,7 @@ axes.list = {
       end },
     { name = "layout", option = "--layout", values = axes.layouts, default = default_layouts, doc = "cache layouts" },
     { name = "tile", option = "--tile", letter = "t", values = { 128, 64 }, implementation = true,
-      applies = function(v) return attends(v) and not is_gpu(v) end, doc = "keys per softmax step (decode on CPUs)",
+      applies = function(v) return v.op == "decode" and not is_gpu(v) end, doc = "keys per softmax step (decode on CPUs)",
       default = function(v) return v.layout == tile_cpu.name and { tile_cpu.keys } or axes.get("tile").values end },
     { name = "kernel", option = "--kernel", values = attending_kernels(), legal = kernels_of,
       implementation = true, applies = function(v) return attends(v) and is_gpu(v) end,

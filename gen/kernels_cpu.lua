@@ -1,4 +1,5 @@
--- The files of a CPU arch: the kernels of each (format, head_dim), the decode driver, vocabulary and registry.
+-- The files of a CPU arch: the kernels of each (format, head_dim), the drivers of decode and prefill, vocabulary and
+-- registry.
 
 local format_env = require "format_env"
 local formats = require "formats"
@@ -12,7 +13,7 @@ local kernels_cpu = {}
 local PREFETCH_BYTES = 16384 -- far enough for DRAM at the speed of the fastest kernels, near enough for L2
 
 -- The texts that make up the file of what depends on no format.
-local ATTENTION = { "templates/cpu/softmax.c", "templates/cpu/bias.c", "templates/cpu/decode.c" }
+local ATTENTION = { "templates/cpu/softmax.c", "templates/cpu/bias.c", "templates/cpu/decode.c", "templates/cpu/prefill.c" }
 
 local function symbol(format, head_dim, part, arch)
     return ("tqk_%s_d%d_%s__%s"):format(format, head_dim, part, arch.id)
@@ -26,16 +27,28 @@ local function part_env(name, head_dim, arch)
     env.dequantise_symbol = symbol(name, head_dim, "dequantise", arch)
     function env.k_symbol(g, cache) return symbol(name, head_dim, ("k_g%d_%s"):format(g, cache), arch) end
     function env.v_symbol(g, cache) return symbol(name, head_dim, ("v_g%d_%s"):format(g, cache), arch) end
+    env.k_panel_symbol = symbol(name, head_dim, "k_panel", arch)
+    env.v_panel_symbol = symbol(name, head_dim, "v_panel", arch)
     return env, layout
 end
 
--- The texts that make up the files of a format.
+-- The texts that make up the files of a format: attention has one part for decode and one for prefill.
 local function templates_of(layout)
     if layout.format.bits == 16 then
-        return { attention = { "templates/cpu/f16.c" }, append = { "templates/cpu/f16_append.c" } }
+        return { common = {}, decode = { "templates/cpu/f16.c" }, prefill = { "templates/cpu/f16_panel.c" },
+            append = { "templates/cpu/f16_append.c" } }
     end
-    return { attention = { "templates/cpu/codebook.c", "templates/cpu/codebook_k.c", "templates/cpu/codebook_v.c" },
-        append = { "templates/cpu/codebook_append.c" } }
+    return { common = { "templates/cpu/codebook.c" }, decode = { "templates/cpu/codebook_k.c", "templates/cpu/codebook_v.c" },
+        prefill = { "templates/cpu/codebook_panel.c" }, append = { "templates/cpu/codebook_append.c" } }
+end
+
+-- What a format's attention file has of them.
+local function attention_of(part)
+    local paths, texts = {}, templates_of(part.layout)
+    for _, op in ipairs { "common", #part.gqas > 0 and "decode", part.prefills and "prefill" } do
+        table.move(texts[op] or {}, 1, #(texts[op] or {}), #paths + 1, paths)
+    end
+    return paths
 end
 
 local function render(paths, env)
@@ -54,7 +67,13 @@ local function common_hash(arch)
         "templates/cpu/rotate.h", "templates/cpu/rows.h", table.unpack(ATTENTION) }, 0))
 end
 
--- Collects the formats at each head_dim, the GQA ratios and layouts that they need, and the variants in order.
+local function part_hash(env, layout)
+    local hash, texts = 0, templates_of(layout)
+    for _, op in ipairs { "common", "decode", "prefill", "append" } do hash = hash_of(texts[op], hash) end
+    return text.hash(text.flat(env), hash)
+end
+
+-- Collects the formats at each head_dim, the GQA ratios and layouts that decode needs, and the variants in order.
 local function collect(variants, arch)
     local parts, by_key, own = {}, {}, {}
     local function use(format, head_dim, variant)
@@ -63,12 +82,12 @@ local function collect(variants, arch)
         if not part then
             local env, layout = part_env(format, head_dim, arch)
             part = { format = format, head_dim = head_dim, env = env, layout = layout, gqas = {}, layouts = {}, has = {} }
-            part.hash = text.hash(text.flat(env), hash_of(templates_of(layout).append,
-                hash_of(templates_of(layout).attention, 0)))
+            part.hash = part_hash(env, layout)
             by_key[key] = part
             parts[#parts + 1] = part
         end
-        local gqa, cache = variant.gqa, variant.layout
+        part.prefills = part.prefills or variant.op == "prefill"
+        local gqa, cache = variant.op == "decode" and variant.gqa, variant.layout
         if gqa and not part.has[gqa] then
             part.has[gqa] = true
             table.insert(part.gqas, gqa)
@@ -125,15 +144,15 @@ function kernels_cpu.files(arch, variants)
     add("rotate.h", text.read("templates/cpu/rotate.h"))
     add("rows.h", text.read("templates/cpu/rows.h"))
     for _, part in ipairs(parts) do
-        local paths, stem = templates_of(part.layout), ("%s_d%d"):format(part.format, part.head_dim)
+        local stem = ("%s_d%d"):format(part.format, part.head_dim)
         part.env.banner = text.banner(arch, (" --head-dim %d --k %s --v %s"):format(part.head_dim, part.format, part.format))
         part.env.gqas, part.env.layouts = part.gqas, part.layouts
-        if #part.gqas > 0 then
-            add(stem .. ".c", render(paths.attention, part.env), "source")
+        if #part.gqas > 0 or part.prefills then
+            add(stem .. ".c", render(attention_of(part), part.env), "source")
         end
-        add(stem .. "_append.c", render(paths.append, part.env), "source")
+        add(stem .. "_append.c", render(templates_of(part.layout).append, part.env), "source")
     end
-    add("decode.c", render(ATTENTION, { id = arch.id, banner = text.banner(arch, ""),
+    add("attention.c", render(ATTENTION, { id = arch.id, banner = text.banner(arch, ""),
         byte_dot = arch.byte_dot or false }), "source")
     add("registry.c", text.render("templates/registry.c", registry_env(arch, parts, own)), "source")
     return files

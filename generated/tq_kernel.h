@@ -19,6 +19,8 @@ enum {
     TQ_MAX_SCALES = 18,     /* stored scales per row */
     TQ_MAX_BIAS_PAIRS = 64, /* of a score bias */
     TQ_BIAS_STEP = 32,      /* positions whose angles have one start */
+    TQ_MAX_ROWS = 384,      /* rows of q, (token, query head) each, that prefill takes at a time */
+    TQ_ROWS_STEP = 12,      /* their number is a multiple of this, and so of what the products of any target take */
 };
 
 /* Values rotated together: size = pow2 * odd, T = R_odd (x) H_pow2, see docs/formats.md. */
@@ -113,20 +115,25 @@ typedef struct tq_head {
     const uint8_t *end; /* of the buffer */
 } tq_head;
 
+/* A score bias of some query heads. */
+typedef struct tq_bias {
+    int n_pairs;               /* 0: none */
+    const uint32_t *turns;     /* [n_pairs] */
+    const uint16_t *table;     /* [n_pairs][2][TQ_BIAS_STEP] halves */
+    const float *coefficients; /* of the first query head, and token: alpha, beta of each pair */
+    size_t token_stride, head_stride;
+} tq_bias;
+
 typedef struct tq_decode_job {
     const float *q; /* of the first query head of the group */
     size_t q_head_stride;
     tq_head k, v;
-    int keys_per_unit;          /* of k and v: 1, rows, or TQ_MAX_TILE, tiles */
-    int begin, end;             /* slots */
-    int starts;                 /* 1: the partial is empty, and q not prepared yet; 0: it has the keys before begin */
-    float factor;               /* scale, times log2 e unless there is a softcap */
-    float softcap;              /* in log2 units; 0: none */
-    int n_bias_pairs;           /* 0: no score bias */
-    const uint32_t *bias_turns; /* [n_bias_pairs] */
-    const uint16_t *bias_table; /* [n_bias_pairs][2][TQ_BIAS_STEP] halves */
-    const float *bias;          /* of the first query head: alpha, beta of each pair */
-    size_t bias_head_stride;
+    int keys_per_unit; /* of k and v: 1, rows, or TQ_MAX_TILE, tiles */
+    int begin, end;    /* slots */
+    int starts;        /* 1: the partial is empty, and q not prepared yet; 0: it has the keys before begin */
+    float factor;      /* scale, times log2 e unless there is a softcap */
+    float softcap;     /* in log2 units; 0: none */
+    tq_bias bias;
     const float *alibi; /* [gqa] in log2 units; NULL */
     int query_position;
 } tq_decode_job;
@@ -147,6 +154,54 @@ typedef struct tq_decode_impl {
 
 typedef void (*tq_decode_fn)(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *partial);
 
+/* ---- prefill ---------------------------------------------------------------------------------------------------- */
+
+/* One side of a prefill kernel. Panels hold a step of keys as float32 in the domain in which they are stored, in strips of
+ * two vectors (the last one may have a single one): columns that products take in one pass.
+ *   K   [strip of keys][value][key]; V   [strip of values][key][value], TQ_MAX_TILE keys */
+typedef struct tq_panel {
+    /* K: keys up to the next whole vector are written. V: keys < n are. */
+    void (*decode)(const tq_keys *keys, float *panel);
+    /* One row, in place. K: q into the domain of K; V: the output out of the domain of V. NULL: it is the same. */
+    void (*rotate)(float *row);
+} tq_panel;
+
+/* A block of tokens of one sequence, for the query heads of one KV head. */
+typedef struct tq_prefill_job {
+    const float *q; /* of the block's first token, of the first query head of the group */
+    size_t q_token_stride, q_head_stride;
+    float *out; /* the same */
+    size_t out_token_stride, out_head_stride;
+    float *lse; /* of the same; NULL */
+    size_t lse_token_stride;
+    tq_head k, v;
+    int keys_per_unit; /* as in decode */
+    int gqa, n_tokens;
+    int n_kv,
+        position; /* keys of the sequence; where the block's first token stands, which may be before the first key */
+    int window, causal;
+    float factor; /* as in decode */
+    float softcap;
+    tq_bias bias;
+    const float *alibi;       /* [gqa] in log2 units; NULL */
+    const float *sink_logits; /* [gqa] in log2 units; NULL */
+} tq_prefill_job;
+
+/* Memory of one thread, each part aligned to 64 bytes. */
+typedef struct tq_prefill_scratch {
+    float *k, *v; /* panels: [TQ_MAX_TILE] times values of a row */
+    float *q,
+        *acc; /* rows as the products take them: [n_tokens * gqa, rounded up to TQ_ROWS_STEP] times values of a row */
+} tq_prefill_scratch;
+
+typedef struct tq_prefill_impl {
+    int k_values, v_values; /* of a row */
+    const tq_panel *k, *v;
+} tq_prefill_impl;
+
+typedef void (*tq_prefill_fn)(const tq_prefill_impl *impl, const tq_prefill_job *job,
+                              const tq_prefill_scratch *scratch);
+
 /* ---- append, dequantise ----------------------------------------------------------------------------------------- */
 
 /* One row; mean may be NULL; mode is a tq_scale_mode that the format has. Returns 0, or 1 on NaN or Inf (row
@@ -166,6 +221,8 @@ typedef struct tq_variant {
     uint64_t key;
     const tq_decode_impl *impl; /* decode */
     tq_decode_fn decode;
+    const tq_prefill_impl *prefill_impl;
+    tq_prefill_fn prefill;
     tq_append_fn append;
     tq_dequantise_fn dequantise;
     const tqg_kernel *gpu; /* GPU targets: instead of all the functions above */

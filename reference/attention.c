@@ -14,10 +14,12 @@
  * Rotated formats make these errors before the last rotation, which spreads them over the chunk: |v_ji| there means
  * |v_ji| + |v_j| / sqrt(chunk), and u_ji^2 means u_ji^2 + |u_j|^2 / chunk.
  *
- * Integers (CPU kernels): float32 (u = 2^-24 a rounding), except that codebook formats go through 16-bit integers: the
+ * Integers (CPU kernels for decode): float32 (u = 2^-24 a rounding), except that codebook formats go through 16-bit integers: the
  * rotated q is rounded to a step chosen per head, and the products of softmax weight and stored scale are rounded to
  * 15 bits of the largest in their tile of at most 128 keys. Both steps grow where int32 sums would overflow otherwise.
  *   D_j = LAMBDA scale |k_j| (q_step / sqrt(12) + 4 u |q|)
+ *
+ * Floats (CPU kernels for prefill): the same without integers, so that these steps are 0.
  *
  * Halves (GPU kernels): factors of products are in half precision (h = 2^-11 a rounding, a step of 2^-24 below 2^-14),
  * sums in float32. Rounded are: rotated q; decoded values, up to DECODE_ROUNDINGS times (scale times step, times gain,
@@ -198,7 +200,7 @@ static void prepare(const ref_head *head, const float *q, ref_query *query) {
         query->x[i] = (double)q[i];
     query->norm = norm(query->x, head->d);
     query->step = 0;
-    if (format->bits == 16)
+    if (format->bits == 16 || head->shape->arithmetic == TQ_REF_FLOATS)
         return;
     tq_ref_rotate(format, TQ_SIDE_K, q, NULL, query->rotated);
     query->step = q_step(head->shape, query->rotated);
@@ -250,6 +252,8 @@ static double softmax(ref_head *head, const tq_decode_args *args, int s, const f
 /* Step of the softmax weights, in units of p times stored scale times format step. */
 static double weight_step(const ref_head *head) {
     double largest = 0, largest_p = 0, sum = 0;
+    if (head->shape->arithmetic == TQ_REF_FLOATS)
+        return 0;
     for (int j = head->begin; j < head->n_kv; j++) {
         double weight = head->p[j] * head->v.scale[j];
         largest_p = fmax(largest_p, head->p[j]);

@@ -38,7 +38,8 @@ void tq_ref_encode_row(const tq_format_spec *format, tq_side side, const float *
 
 /* How a kernel computes, which decides the error that it may show. */
 typedef enum tq_ref_arithmetic {
-    TQ_REF_INTEGERS, /* CPU: codebook formats through 16-bit integers, f16 in float32 */
+    TQ_REF_INTEGERS, /* CPU, decode: codebook formats through 16-bit integers, f16 in float32 */
+    TQ_REF_FLOATS,   /* CPU, prefill: all in float32 */
     TQ_REF_HALVES,   /* GPUs: factors and softmax weights in half precision, sums in float32 */
 } tq_ref_arithmetic;
 

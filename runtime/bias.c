@@ -1,4 +1,4 @@
-/* bias.c: the score bias where it is not in a kernel: its table, and the first tokens that decode keeps in f16. */
+/* bias.c: the score bias where it is not in a kernel: its table, the first tokens that decode keeps in f16. */
 #include "internal.h"
 
 #include <math.h>
@@ -30,6 +30,14 @@ tq_status tq_score_bias_table(const uint32_t *turns, int n_pairs, uint16_t *tabl
             table[TQ_BIAS_RUN + i] = half_from_double(sin(angle));
         }
     return TQ_OK;
+}
+
+tq_bias tq_bias_of(const tq_score_bias *bias, int sequence, int token, size_t head) {
+    if (!bias)
+        return (tq_bias){0};
+    const float *from = bias->coefficients + (size_t)sequence * bias->seq_stride + (size_t)token * bias->token_stride;
+    return (tq_bias){bias->n_pairs,      bias->turns,      bias->table, from + head * bias->head_stride,
+                     bias->token_stride, bias->head_stride};
 }
 
 float tq_bias_at(const tq_score_bias *bias, int sequence, int head, int position) {

@@ -374,21 +374,9 @@ static tq_status check_bias(const char *call, const tq_plan *plan, const tq_scor
     tq_status status;
     if ((status = check_pointer(call, "args.bias.turns", bias->turns, sizeof(uint32_t))) ||
         (status = check_pointer(call, "args.bias.table", bias->table, sizeof(uint16_t))) ||
-        (status = check_pointer(call, "args.bias.coefficients", bias->coefficients, sizeof(float))) ||
-        (status = check_strides(call, "args.bias.", dims, 3, "floats", &extent)) || tq_on_gpu(plan))
+        (status = check_pointer(call, "args.bias.coefficients", bias->coefficients, sizeof(float))))
         return status;
-    for (int s = 0; s < batch; s++)
-        for (int i = 0; i < n_query; i++)
-            for (int h = 0; h < heads; h++) {
-                const float *of_head = bias->coefficients + (size_t)s * bias->seq_stride +
-                                       (size_t)i * bias->token_stride + (size_t)h * bias->head_stride;
-                int bad = tq_first_not_finite(of_head, NULL, 2 * bias->n_pairs);
-                if (bad < 2 * bias->n_pairs)
-                    return tq_fail(TQ_ERR_NOT_FINITE,
-                                   "%s: args.bias.coefficients of sequence %d, query %d, head %d, pair %d is %g", call,
-                                   s, i, h, bad / 2, (double)of_head[bad]);
-            }
-    return TQ_OK;
+    return check_strides(call, "args.bias.", dims, 3, "floats", &extent);
 }
 
 /* What decode and prefill have in common. */
@@ -434,16 +422,52 @@ static tq_status check_sinks(const char *call, const tq_plan *plan, const tq_dec
     return TQ_OK;
 }
 
-static tq_status check_query(const char *call, const tq_plan *plan, const tq_decode_args *args) {
-    for (int s = 0; s < args->batch; s++)
-        for (int h = 0; h < plan->n_kv_heads * plan->gqa; h++) {
-            const float *q = args->q + (size_t)s * args->q_seq_stride + (size_t)h * args->q_head_stride;
-            int bad = tq_first_not_finite(q, NULL, plan->head_dim);
-            if (bad < plan->head_dim)
-                return tq_fail(TQ_ERR_NOT_FINITE, "%s: args.q of sequence %d, head %d, index %d is %g", call, s, h, bad,
-                               (double)q[bad]);
-        }
+/* What one token brings, for all query heads: is it finite? */
+static tq_status check_token(const char *call, const tq_plan *plan, int sequence, int token, const float *q,
+                             size_t q_head_stride, const tq_score_bias *bias) {
+    const tq_bias of = tq_bias_of(bias, sequence, token, 0);
+    const float *coefficients = of.coefficients;
+    for (int h = 0; h < plan->n_kv_heads * plan->gqa; h++, q += q_head_stride, coefficients += of.head_stride) {
+        int bad = tq_first_not_finite(q, NULL, plan->head_dim);
+        if (bad < plan->head_dim)
+            return tq_fail(TQ_ERR_NOT_FINITE, "%s: args.q of sequence %d, query %d, head %d, index %d is %g", call,
+                           sequence, token, h, bad, (double)q[bad]);
+        bad = tq_first_not_finite(coefficients, NULL, 2 * of.n_pairs);
+        if (bad < 2 * of.n_pairs)
+            return tq_fail(TQ_ERR_NOT_FINITE,
+                           "%s: args.bias.coefficients of sequence %d, query %d, head %d, pair %d is %g", call,
+                           sequence, token, h, bad / 2, (double)coefficients[bad]);
+    }
     return TQ_OK;
+}
+
+/* Lengths of sequences. */
+static tq_status check_n_kv(const char *call, const tq_plan *plan, const tq_cache *k, const tq_cache *v,
+                            const int32_t *n_kv, int batch) {
+    int most = plan->max_n_kv;
+    const char *why = "the plan's max_n_kv";
+    if (k->n_slots < most) {
+        most = k->n_slots;
+        why = "args.k.n_slots";
+    }
+    if (v->n_slots < most) {
+        most = v->n_slots;
+        why = "args.v.n_slots";
+    }
+    for (int s = 0; s < batch; s++)
+        if (n_kv[s] < 0 || n_kv[s] > most)
+            return tq_fail(TQ_ERR_ARGUMENT, "%s: args.n_kv[%d] is %d; legal is 0 to %d (%s)", call, s, (int)n_kv[s],
+                           most, why);
+    return TQ_OK;
+}
+
+/* Of slots first .. end-1 of a sequence. */
+static tq_status check_pages_of(const char *call, const tq_plan *plan, const tq_cache *k, const tq_cache *v,
+                                int sequence, int first, int end) {
+    tq_status status =
+        check_page_numbers(call, "args.k", plan, k, unit_of(plan, plan->variant->k), sequence, first, end);
+    return status ? status
+                  : check_page_numbers(call, "args.v", plan, v, unit_of(plan, plan->variant->v), sequence, first, end);
 }
 
 tq_status tq_check_decode(const tq_plan *plan, const tq_decode_args *args, const tq_launch *launch) {
@@ -469,38 +493,54 @@ tq_status tq_check_decode(const tq_plan *plan, const tq_decode_args *args, const
         tq_on_gpu(plan))
         return status;
 
-    int most = plan->max_n_kv;
-    const char *why = "the plan's max_n_kv";
-    if (args->k->n_slots < most) {
-        most = args->k->n_slots;
-        why = "args.k.n_slots";
-    }
-    if (args->v->n_slots < most) {
-        most = args->v->n_slots;
-        why = "args.v.n_slots";
-    }
-    for (int s = 0; s < batch; s++)
-        if (args->n_kv[s] < 0 || args->n_kv[s] > most)
-            return tq_fail(TQ_ERR_ARGUMENT, "%s: args.n_kv[%d] is %d; legal is 0 to %d (%s)", call, s,
-                           (int)args->n_kv[s], most, why);
-    for (int s = 0; s < batch; s++) {
-        int n_kv = args->n_kv[s], from = tq_visible_from(args, n_kv), sinks = args->n_sink < n_kv ? args->n_sink : n_kv;
+    status = check_n_kv(call, plan, args->k, args->v, args->n_kv, batch);
+    for (int s = 0; !status && s < batch; s++) {
+        int n_kv = args->n_kv[s], from = tq_visible_from(args->window, n_kv),
+            sinks = args->n_sink < n_kv ? args->n_sink : n_kv;
         const unit k_row = row_of_bytes(2 * plan->head_dim), v_row = row_of_bytes(2 * variant->v->head_dim);
-        int first = from > sinks ? from : sinks;
-        if ((status = check_page_numbers(call, "args.k", plan, args->k, unit_of(plan, variant->k), s, first, n_kv)) ||
-            (status = check_page_numbers(call, "args.v", plan, args->v, unit_of(plan, variant->v), s, first, n_kv)) ||
+        const float *q = args->q + (size_t)s * args->q_seq_stride;
+        if ((status = check_pages_of(call, plan, args->k, args->v, s, from > sinks ? from : sinks, n_kv)) ||
             (sinks && ((status = check_page_numbers(call, "args.sink_k", plan, args->sink_k, k_row, s, from, sinks)) ||
                        (status = check_page_numbers(call, "args.sink_v", plan, args->sink_v, v_row, s, from, sinks)))))
             return status;
+        status = check_token(call, plan, s, 0, q, args->q_head_stride, args->bias);
     }
-    return check_query(call, plan, args);
+    return status;
+}
+
+/* Each thread of prefill has memory of its own. */
+static tq_status check_threads(const char *call, const tq_plan *plan, const tq_launch *launch) {
+    tq_status status = tq_workspace_check(call, plan, launch);
+    if (!status && launch->thread_count > plan->n_threads)
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: launch.thread_count is %d; legal is 1 to %d (the plan's n_threads)", call,
+                       launch->thread_count, plan->n_threads);
+    return status;
+}
+
+/* The contents of arrays: that they are finite takes much less time than attention. */
+static tq_status check_tokens(const char *call, const tq_plan *plan, const tq_prefill_args *args) {
+    tq_status status = check_n_kv(call, plan, args->k, args->v, args->n_kv, args->batch);
+    for (int s = 0; !status && s < args->batch; s++) {
+        const float *q = args->q + (size_t)s * args->q_seq_stride;
+        if (args->n_query[s] < 0 || args->n_query[s] > args->max_query)
+            return tq_fail(TQ_ERR_ARGUMENT, "%s: args.n_query[%d] is %d; legal is 0 to %d (args.max_query)", call, s,
+                           (int)args->n_query[s], args->max_query);
+        /* Keys that the first query sees, and all behind them. */
+        int first_end = args->causal ? args->n_kv[s] - args->n_query[s] + 1 : args->n_kv[s];
+        status =
+            check_pages_of(call, plan, args->k, args->v, s, tq_visible_from(args->window, first_end), args->n_kv[s]);
+        for (int i = 0; !status && i < args->n_query[s]; i++, q += args->q_token_stride)
+            status = check_token(call, plan, s, i, q, args->q_head_stride, args->bias);
+    }
+    return status;
 }
 
 tq_status tq_check_prefill(const tq_plan *plan, const tq_prefill_args *args, const tq_launch *launch) {
     static const char call[] = "tq_prefill";
     tq_status status = check_launch(call, TQ_OP_PREFILL, plan, args, launch);
     if (status || (status = check_batch(call, plan, args->batch)) ||
-        (status = check_range(call, "args.max_query", args->max_query, 0, TQ_MAX_N_KV)))
+        (status = check_range(call, "args.max_query", args->max_query, 0, TQ_MAX_N_KV)) ||
+        (!tq_on_gpu(plan) && (status = check_threads(call, plan, launch))))
         return status;
     int heads = plan->n_kv_heads * plan->gqa, batch = args->batch;
     dimension q_dims[] = {{"q_head_stride", args->q_head_stride, heads},
@@ -518,6 +558,7 @@ tq_status tq_check_prefill(const tq_plan *plan, const tq_prefill_args *args, con
         (status = check_pointer(call, "args.n_query", args->n_query, sizeof(int32_t))) ||
         (status = check_bias(call, plan, args->bias, batch, args->max_query)))
         return status;
-    return check_logits(call, plan, args->scale, args->softcap, args->window, args->alibi, args->sink_logits,
-                        args->lse);
+    status =
+        check_logits(call, plan, args->scale, args->softcap, args->window, args->alibi, args->sink_logits, args->lse);
+    return status || tq_on_gpu(plan) ? status : check_tokens(call, plan, args);
 }

@@ -67,7 +67,7 @@ static void add_first_tokens(const tq_plan *plan, const tq_decode_args *args, in
     int d = plan->head_dim, v_values = tq_out_values(plan), n_kv = args->n_kv[sequence];
     int end = args->n_sink < n_kv ? args->n_sink : n_kv;
     float k[TQ_MAX_HEAD_DIM], v[TQ_MAX_HEAD_DIM];
-    for (int slot = tq_visible_from(args, n_kv); slot < end; slot++) {
+    for (int slot = tq_visible_from(args->window, n_kv); slot < end; slot++) {
         load_f16_row(tq_cache_unit(args->sink_k, 1, sequence, kv_head, slot), d, k);
         load_f16_row(tq_cache_unit(args->sink_v, 1, sequence, kv_head, slot), v_values, v);
         for (int g = 0; g < plan->gqa; g++) {

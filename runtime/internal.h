@@ -159,8 +159,9 @@ struct tq_plan {
     int n_kv_heads, gqa, max_batch, max_n_kv, max_bias_pairs;
     int n_threads, splits_asked; /* as in the desc */
     int n_splits, min_split_keys;
+    int block_rows;       /* prefill on the CPU: rows, (token, query head) each, that one call of the kernel takes */
     uint64_t fingerprint; /* of all that a workspace depends on */
-    size_t counters_at, partials_at, partial_bytes, workspace_bytes;
+    size_t counters_at, partials_at, partial_bytes, scratch_at, scratch_bytes, workspace_bytes;
     char why[640];
     int n_candidates;
     const tq_variant *candidates[]; /* the chosen one first */
@@ -200,11 +201,12 @@ tq_status tq_check_prefill(const tq_plan *plan, const tq_prefill_args *args, con
 /* Index of the first value that is NaN or infinite; n if all are finite. mean may be NULL; values are x - mean. */
 int tq_first_not_finite(const float *x, const float *mean, int n);
 
-/* workspace.c: header (CPU) | one arrival counter per (sequence, KV head) | one partial per (sequence, KV head, split).
- */
+/* workspace.c: header (CPU) | one arrival counter per (sequence, KV head) | one partial per (sequence, KV head, split);
+ * prefill on the CPU: header | scratch of each thread. */
 void tq_workspace_layout(tq_plan *plan);
 tq_status tq_workspace_check(const char *call, const tq_plan *plan, const tq_launch *launch);
 tq_partial tq_workspace_partial(const tq_plan *plan, void *workspace, int sequence, int kv_head, int split);
+tq_prefill_scratch tq_workspace_scratch(const tq_plan *plan, void *workspace, int thread_index);
 /* Counts one split of n as done; 1 for the caller that completes the set, who may then read all n partials. */
 int tq_workspace_arrive(const tq_plan *plan, void *workspace, int sequence, int kv_head, int n);
 
@@ -213,6 +215,7 @@ tq_status tq_gpu_append(const tq_plan *plan, const tq_append_args *args, const t
 tq_status tq_gpu_dequantise(const tq_plan *plan, const tq_dequantise_args *args, const tq_launch *launch);
 tq_status tq_gpu_repack(const tq_plan *plan, const tq_repack_args *args, const tq_launch *launch);
 tq_status tq_gpu_decode(const tq_plan *plan, const tq_decode_args *args, const tq_launch *launch);
+tq_status tq_gpu_prefill(const tq_plan *plan, const tq_prefill_args *args, const tq_launch *launch);
 
 /* tiles.c: the row, or the tile, that has a slot; CPU caches, contiguous and paged. */
 uint8_t *tq_cache_unit(const tq_cache *cache, int keys_per_unit, int sequence, int kv_head, int slot);
@@ -220,7 +223,17 @@ uint8_t *tq_cache_unit(const tq_cache *cache, int keys_per_unit, int sequence, i
 void tq_tile_put(const tq_format_spec *format, tq_side side, const uint8_t *row, int key, uint8_t *tile);
 void tq_tile_get(const tq_format_spec *format, tq_side side, const uint8_t *tile, int key, uint8_t *row);
 
-/* bias.c: what a score bias adds to q.k of a query head at one position. */
+/* launch.c: one side of one KV head as kernels take it; ahead: in keys. */
+tq_head tq_head_of(const tq_cache *cache, int sequence, int kv_head, int ahead);
+
+/* A line of work is cut into equal stretches, one per thread; where that of thread `index` begins. */
+static inline int64_t tq_stretch_begin(int64_t total, int index, int count) {
+    return total / count * index + total % count * index / count;
+}
+
+/* bias.c: a score bias as kernels take it, from one token and query head on; NULL: none. */
+tq_bias tq_bias_of(const tq_score_bias *bias, int sequence, int token, size_t head);
+/* What it adds to q.k of a query head at one position. */
 float tq_bias_at(const tq_score_bias *bias, int sequence, int head, int position);
 
 /* combine.c */
@@ -240,9 +253,9 @@ static inline float tq_score_cap(float softcap) {
     return softcap * tq_log2_e;
 }
 
-/* First visible slot of a sequence. */
-static inline int tq_visible_from(const tq_decode_args *args, int n_kv) {
-    return args->window > 0 && n_kv > args->window ? n_kv - args->window : 0;
+/* First slot that a query sees which sees the first n_kv, but for its window. */
+static inline int tq_visible_from(int window, int n_kv) {
+    return window > 0 && n_kv > window ? n_kv - window : 0;
 }
 
 /* Contiguous caches of rows. */

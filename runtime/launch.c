@@ -11,7 +11,7 @@ typedef struct cut {
 
 static cut cut_sequence(const tq_plan *plan, const tq_decode_args *args, int sequence) {
     int n_kv = args->n_kv[sequence], tile = plan->variant->impl->tile;
-    int begin = tq_visible_from(args, n_kv);
+    int begin = tq_visible_from(args->window, n_kv);
     if (begin < args->n_sink)
         begin = args->n_sink < n_kv ? args->n_sink : n_kv;
     int aligned = plan->variant->keys_per_unit > 1 || args->k->pages || args->v->pages;
@@ -34,7 +34,7 @@ static int64_t split_cost(const cut *cut, int split) {
     return 2 * (int64_t)(split_end(cut, split) - split_begin(cut, split) + 64);
 }
 
-static tq_head head_of(const tq_cache *cache, int sequence, int kv_head, int ahead) {
+tq_head tq_head_of(const tq_cache *cache, int sequence, int kv_head, int ahead) {
     const uint8_t *data = cache->data;
     tq_head head = {.first = data + (size_t)kv_head * cache->head_stride,
                     .stride = cache->token_stride,
@@ -67,24 +67,17 @@ static void run_keys(const tq_plan *plan, const tq_decode_args *args, void *work
             alibi[g] = args->alibi[first_head + (size_t)g] * tq_log2_e;
     tq_decode_job job = {.q = args->q + (size_t)sequence * args->q_seq_stride + first_head * args->q_head_stride,
                          .q_head_stride = args->q_head_stride,
-                         .k = head_of(args->k, sequence, kv_head, by_turns ? impl->tile : impl->k_prefetch),
-                         .v = head_of(args->v, sequence, kv_head, by_turns ? impl->tile : impl->v_prefetch),
+                         .k = tq_head_of(args->k, sequence, kv_head, by_turns ? impl->tile : impl->k_prefetch),
+                         .v = tq_head_of(args->v, sequence, kv_head, by_turns ? impl->tile : impl->v_prefetch),
                          .keys_per_unit = plan->variant->keys_per_unit,
                          .begin = begin,
                          .end = end,
                          .starts = starts,
                          .factor = tq_score_factor(args->scale, args->softcap),
                          .softcap = tq_score_cap(args->softcap),
+                         .bias = tq_bias_of(args->bias, sequence, 0, first_head),
                          .alibi = args->alibi ? alibi : NULL,
                          .query_position = args->n_kv[sequence] - 1};
-    if (args->bias) {
-        job.n_bias_pairs = args->bias->n_pairs;
-        job.bias_turns = args->bias->turns;
-        job.bias_table = args->bias->table;
-        job.bias =
-            args->bias->coefficients + (size_t)sequence * args->bias->seq_stride + first_head * args->bias->head_stride;
-        job.bias_head_stride = args->bias->head_stride;
-    }
     tq_partial partial = tq_workspace_partial(plan, workspace, sequence, kv_head, split);
     plan->variant->decode(impl, &job, &partial);
 }
@@ -126,9 +119,8 @@ tq_status tq_decode(const tq_plan *plan, const tq_decode_args *args, const tq_la
     }
     /* All splits of all heads stand in one line, each as long as it costs; a thread takes those whose middle is in its
      * stretch. The line does not depend on the threads, so neither do the results. */
-    int64_t each = total / launch->thread_count, rest = total % launch->thread_count;
-    int64_t from = each * launch->thread_index + rest * launch->thread_index / launch->thread_count;
-    int64_t to = each * (launch->thread_index + 1) + rest * (launch->thread_index + 1) / launch->thread_count;
+    int64_t from = tq_stretch_begin(total, launch->thread_index, launch->thread_count);
+    int64_t to = tq_stretch_begin(total, launch->thread_index + 1, launch->thread_count);
     int64_t at = 0;
     for (int s = 0; s < args->batch && at < to; s++) {
         cut cut = cut_sequence(plan, args, s);

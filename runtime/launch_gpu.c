@@ -108,10 +108,7 @@ tq_status tq_gpu_decode(const tq_plan *plan, const tq_decode_args *args, const t
     return enqueue(plan, (unsigned)plan->n_splits, args->batch, &params, sizeof params, launch);
 }
 
-tq_status tq_prefill(const tq_plan *plan, const tq_prefill_args *args, const tq_launch *launch) {
-    tq_status status = tq_check_prefill(plan, args, launch);
-    if (status)
-        return status;
+tq_status tq_gpu_prefill(const tq_plan *plan, const tq_prefill_args *args, const tq_launch *launch) {
     const pair cache = pair_of(args->k, args->v);
     const tqg_prefill_params params = {.q = args->q,
                                        .q_seq_stride = (tqg_i64)args->q_seq_stride,

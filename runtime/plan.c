@@ -21,10 +21,6 @@ static tq_status check_numbers(const tq_device *device, const tq_plan_desc *desc
                        "%s: desc.op is %d; legal are TQ_OP_DECODE, TQ_OP_APPEND, TQ_OP_DEQUANTISE, TQ_OP_REPACK, "
                        "TQ_OP_PREFILL",
                        call, (int)desc->op);
-    if (desc->op == TQ_OP_PREFILL && device->kind == TQ_KIND_CPU)
-        return tq_fail(TQ_ERR_UNSUPPORTED,
-                       "%s: desc.op is %s, which is for GPU devices; %s has decode, append, dequantise, repack", call,
-                       tq_op_name(desc->op), device->name);
     if ((unsigned)desc->effort > TQ_EFFORT_PINNED)
         return tq_fail(TQ_ERR_ARGUMENT,
                        "%s: desc.effort is %d; legal are TQ_EFFORT_DEFAULT, _MEASURE, _FILE_ONLY, _PINNED", call,

@@ -1,4 +1,4 @@
-/* workspace.c: what lies where in the workspace of a decode plan. */
+/* workspace.c: what lies where in the workspace of a plan. */
 #include "internal.h"
 
 #include <stdatomic.h>
@@ -30,21 +30,44 @@ static void lay_out_on_gpu(tq_plan *plan) {
     plan->workspace_bytes = plan->partials_at + pairs * (size_t)plan->n_splits * plan->partial_bytes;
 }
 
+static size_t floats(size_t n) {
+    return align_up(n * sizeof(float));
+}
+
+static void lay_out_partials(tq_plan *plan) {
+    size_t pairs = (size_t)plan->max_batch * (size_t)plan->n_kv_heads, gqa = (size_t)plan->gqa;
+    size_t acc_values = (size_t)plan->variant->impl->v->acc_values;
+    plan->counters_at = align_up(sizeof(header));
+    plan->partials_at = align_up(plan->counters_at + pairs * sizeof(atomic_int));
+    plan->partial_bytes = 2 * floats(gqa) + floats(gqa * acc_values) + align_up(plan->variant->impl->k->prepared_bytes);
+    plan->workspace_bytes = plan->partials_at + pairs * (size_t)plan->n_splits * plan->partial_bytes;
+}
+
+/* A thread's scratch: panels of K and V, then q and output of a block of as many rows as stay in a cache of level 2. */
+static void lay_out_scratch(tq_plan *plan) {
+    enum { FLOATS = 1 << 15 };
+    const tq_prefill_impl *impl = plan->variant->prefill_impl;
+    int values = impl->k_values > impl->v_values ? impl->k_values : impl->v_values;
+    int rows = FLOATS / values / TQ_ROWS_STEP * TQ_ROWS_STEP;
+    plan->block_rows = rows < TQ_MAX_ROWS ? rows : TQ_MAX_ROWS;
+    size_t k_values = (size_t)impl->k_values, v_values = (size_t)impl->v_values;
+    plan->scratch_at = align_up(sizeof(header));
+    plan->scratch_bytes = floats(TQ_MAX_TILE * k_values) + floats(TQ_MAX_TILE * v_values) +
+                          floats((size_t)plan->block_rows * k_values) + floats((size_t)plan->block_rows * v_values);
+    plan->workspace_bytes = plan->scratch_at + (size_t)plan->n_threads * plan->scratch_bytes;
+}
+
 void tq_workspace_layout(tq_plan *plan) {
-    if (plan->op != TQ_OP_DECODE)
+    if (!tq_attends(plan->op) || (tq_on_gpu(plan) && plan->op == TQ_OP_PREFILL))
         return;
     if (tq_on_gpu(plan)) {
         lay_out_on_gpu(plan);
         return;
     }
-    size_t pairs = (size_t)plan->max_batch * (size_t)plan->n_kv_heads, gqa = (size_t)plan->gqa;
-    size_t acc_values = (size_t)plan->variant->impl->v->acc_values;
-    plan->counters_at = align_up(sizeof(header));
-    plan->partials_at = align_up(plan->counters_at + pairs * sizeof(atomic_int));
-    plan->partial_bytes = 2 * align_up(gqa * sizeof(float)) + align_up(gqa * acc_values * sizeof(float)) +
-                          align_up(plan->variant->impl->k->prepared_bytes);
-    plan->workspace_bytes = plan->partials_at + pairs * (size_t)plan->n_splits * plan->partial_bytes;
-
+    if (plan->op == TQ_OP_DECODE)
+        lay_out_partials(plan);
+    else
+        lay_out_scratch(plan);
     const char *name = plan->variant->name;
     const int shape[] = {plan->n_kv_heads, plan->max_batch, plan->n_splits, plan->min_split_keys};
     uint64_t hash = fnv1a(0xcbf29ce484222325, name, strlen(name));
@@ -78,7 +101,7 @@ tq_status tq_workspace_init(const tq_plan *plan, void *workspace, size_t bytes) 
         status = device->ops->fill(device, workspace, 0, plan->partials_at, NULL);
         return status ? status : device->ops->synchronise(device, NULL);
     }
-    memset(workspace, 0, plan->partials_at);
+    memset(workspace, 0, plan->op == TQ_OP_DECODE ? plan->partials_at : plan->scratch_at);
     *(header *)workspace = (header){magic, plan->fingerprint};
     return TQ_OK;
 }
@@ -104,6 +127,15 @@ tq_partial tq_workspace_partial(const tq_plan *plan, void *workspace, int sequen
     char *base =
         (char *)workspace + plan->partials_at + (pair * (size_t)plan->n_splits + (size_t)split) * plan->partial_bytes;
     return (tq_partial){(float *)base, (float *)(base + heads), (float *)(base + 2 * heads), base + 2 * heads + acc};
+}
+
+tq_prefill_scratch tq_workspace_scratch(const tq_plan *plan, void *workspace, int thread_index) {
+    const tq_prefill_impl *impl = plan->variant->prefill_impl;
+    size_t k_values = (size_t)impl->k_values, v_values = (size_t)impl->v_values;
+    char *k = (char *)workspace + plan->scratch_at + (size_t)thread_index * plan->scratch_bytes;
+    char *v = k + floats(TQ_MAX_TILE * k_values), *q = v + floats(TQ_MAX_TILE * v_values);
+    char *acc = q + floats((size_t)plan->block_rows * k_values);
+    return (tq_prefill_scratch){(float *)k, (float *)v, (float *)q, (float *)acc};
 }
 
 int tq_workspace_arrive(const tq_plan *plan, void *workspace, int sequence, int kv_head, int n) {

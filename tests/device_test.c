@@ -97,7 +97,6 @@ static void test_plans(void **state) {
     REFUSED_PLAN(simt64, DECODE, desc.layout = "rows", TQ_ERR_DEVICE, "simt32");
     REFUSED_PLAN(cpu, DECODE_TILES, desc.effort = TQ_EFFORT_DEFAULT, TQ_ERR_UNSUPPORTED, "layout");
     REFUSED_PLAN(cpu, REPACK, , TQ_ERR_UNSUPPORTED, "layout");
-    REFUSED_PLAN(cpu, PREFILL, , TQ_ERR_UNSUPPORTED, "GPU");
     tq_plan_desc desc = recorder_desc(DECODE);
     desc.effort = TQ_EFFORT_DEFAULT;
     tq_plan *plan = recorder_plan(cpu, &desc);

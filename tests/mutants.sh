@@ -4,7 +4,7 @@ set -eu
 . "$(dirname "$0")/mutants_lib.sh"
 kernels=$source/generated/c
 
-setup "variants_test laws_test append_test dequantise_test launch_gpu_test gpu_loader_test" \
+setup "variants_test laws_test append_test dequantise_test prefill_test launch_gpu_test gpu_loader_test" \
     --arch c --head-dim 80,128 --gqa 3 --tile 64 --k turbo3,gain4,f16 --v turbo3,gain4,f16
 
 mutant "wrong centroid in one of 8" "$kernels/turbo3_d128.c" 's/\(CENTROIDS\[16\] = {-[0-9]*, \)-71,/\1-70,/'
@@ -16,18 +16,18 @@ mutant "difference the wrong way round in the Hadamard" "$kernels/rotate.h" 's/t
 mutant "half the reflection of odd factors" "$kernels/rotate.h" 's/2\.0f \/ (float)odd/1.0f \/ (float)odd/'
 mutant "two groups of nibbles swapped" "$kernels/turbo3_d80.c" 's/{0, 0}, {0, 4},/{0, 4}, {0, 0},/'
 mutant "spare bit taken one too high" "$kernels/turbo3_d128.c" 's/tqv_srl16(x\[2\], 2)/tqv_srl16(x[2], 1)/'
-mutant "output not rescaled when the maximum grows" "$kernels/decode.c" \
+mutant "output not rescaled when the maximum grows" "$kernels/attention.c" \
     's/tqv_store(decay + h, share\[0\])/tqv_store(decay + h, tqv_set1(1.0f))/'
-mutant "denominator not rescaled when the maximum grows" "$kernels/decode.c" \
+mutant "denominator not rescaled when the maximum grows" "$kernels/attention.c" \
     's/tqv_fma(tqv_load(sum + h), share\[0\],/tqv_fma(tqv_load(sum + h), tqv_set1(1.0f),/'
-mutant "one key too many at the tail" "$kernels/decode.c" \
+mutant "one key too many at the tail" "$kernels/attention.c" \
     's/for (int i = n; i < padded; i++)/for (int i = n + 1; i < padded; i++)/'
 mutant "one row too few staged at the tail" "$kernels/rows.h" \
     's/for (int r = 0; r < n; r++)/for (int r = 0; r < n - 1; r++)/'
-mutant "position of ALiBi off by one" "$kernels/decode.c" 's/first + i - job->query_position/& + 1/'
-mutant "score bias turned the wrong way" "$kernels/decode.c" 's/beta \* cosine\[p\] - alpha/beta * cosine[p] + alpha/'
-mutant "score bias of one position too many" "$kernels/decode.c" 's/skipped = first % TQ_BIAS_STEP/skipped = (first + 1) % TQ_BIAS_STEP/'
-mutant "first page for all" "$kernels/decode.c" 's/head->pages\[slot \/ head->page_slots\]/head->pages[0]/'
+mutant "position of ALiBi off by one" "$kernels/attention.c" 's/first - before - job->query_position/& + 1/'
+mutant "score bias turned the wrong way" "$kernels/attention.c" 's/beta \* cosine\[p\] - alpha/beta * cosine[p] + alpha/'
+mutant "score bias of one position too many" "$kernels/attention.c" 's/skipped = first % TQ_BIAS_STEP/skipped = (first + 1) % TQ_BIAS_STEP/'
+mutant "first page for all" "$kernels/attention.c" 's/head->pages\[slot \/ head->page_slots\]/head->pages[0]/'
 mutant "heads that take turns start anew" "$source/runtime/launch.c" 's/from == begin, by_turns/1, by_turns/'
 mutant "two lanes of a tile swapped" "$source/runtime/tiles.c" 's/c \/ 2 \* 8 + 2 \* y + c % 2/(c \/ 2 * 8 + 2 * y + c % 2) ^ 1/'
 mutant "splits merged without rescaling" "$source/runtime/combine.c" \
@@ -37,7 +37,13 @@ mutant "denominator of splits not rescaled" "$source/runtime/combine.c" \
 mutant "first tokens added without rescaling" "$source/runtime/combine.c" \
     's/acc\[j\] \* keep + w \* v\[j\]/acc[j] + w * v[j]/'
 mutant "window one key too short" "$source/runtime/internal.h" \
-    's/n_kv - args->window : 0/n_kv - args->window + 1 : 0/'
+    's/n_kv - window : 0/n_kv - window + 1 : 0/'
+mutant "output of prefill not rescaled" "$kernels/attention.c" \
+    's/tqv_store(decay + r, share);/tqv_store(decay + r, tqv_set1(1.0f));/'
+mutant "queries of prefill see one key too many" "$kernels/attention.c" 's/job->position + token + 1/& + 1/'
+mutant "keys of a panel in each other's place" "$kernels/turbo3_d80.c" 's/to + (r + c) \* width/to + (r + 3 - c) * width/'
+mutant "signs of V used for q in prefill" "$kernels/gain4_d128.c" 's/tq_flip_signs(row, HEAD_DIM, K_SIGNS)/tq_flip_signs(row, HEAD_DIM, V_SIGNS)/'
+mutant "blocks of prefill left out at the end of a thread's" "$source/runtime/prefill.c" 's/middle < to)/middle < to - 9000)/'
 mutant "norm not corrected" "$kernels/turbo3_d128_append.c" 's/norm \/ (STEP \* sqrtf(tqv_hsum(square)))/norm/'
 mutant "two groups packed in each other's place" "$kernels/gain4_d80_append.c" \
     's/x\[0\] |= g\[1\] << 4/x[0] |= g[2] << 4/'

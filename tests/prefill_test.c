@@ -1,21 +1,24 @@
-/* prefill_test: every prefill variant that some device here runs, SIMT devices included. Each query's output is judged by
- * the double-precision reference for decode with the keys that it sees: lengths about steps and blocks of queries, all
- * options at once, pages, and two orders of blocks and threads, which must give the same bits. */
+/* prefill_test: every prefill variant that some device here runs, the CPU and SIMT devices included. Each query's output is
+ * judged by the double-precision reference for decode with the keys that it sees: lengths about steps and blocks of
+ * queries, all options at once, pages, and two orders of blocks and threads or numbers of threads, which must give the
+ * same bits. */
 #include "support.h"
 
 enum {
-    HEADS = 2,       /* of KV */
-    GAP = 3,         /* floats between the outputs of a head, token or sequence and the next, which nobody writes */
-    WRITTEN = 0xff,  /* what output memory is filled with */
-    MOST_JUDGED = 28 /* queries of a sequence */
+    HEADS = 2,        /* of KV */
+    GAP = 3,          /* floats between the outputs of a head, token or sequence and the next, which nobody writes */
+    WRITTEN = 0xff,   /* what output memory is filled with */
+    MOST_JUDGED = 28, /* queries of a sequence */
+    MOST_THREADS = 3
 };
 
 typedef struct setting {
     const char *what;
     int batch, n_kv[MAX_BATCH], n_query[MAX_BATCH];
-    int causal, window, page_slots, interleaved, alibi, sink_logits;
+    int causal, window, page_slots, interleaved, alibi, sink_logits, bias_pairs;
     float softcap;
     unsigned seed; /* of a SIMT device */
+    int threads;   /* CPU */
 } setting;
 
 /* Every query that a block begins or ends with, the last ones, and some between. */
@@ -34,10 +37,13 @@ typedef struct trial {
     const tq_variant *variant;
     const setting *setting;
     tq_ref_shape shape;
-    int d, heads, max_query;
+    int d, v_d, heads, max_query, bias_pairs;
     tq_cache k, v;
     buffer k_rows, v_rows;
     float *q, *alibi, *sink_logits, *out, *lse;
+    uint32_t *turns;
+    uint16_t *table;
+    float *coefficients; /* (s, query, h, p), without gaps */
     size_t token_stride, head_stride, seq_stride, n_out, n_lse;
 } trial;
 
@@ -68,18 +74,41 @@ static int largest_of(const int *values, int n) {
     return most;
 }
 
+/* Coefficients of n queries. */
+static size_t bias_floats(const trial *t, int n) {
+    return (size_t)(n * t->heads * 2 * t->bias_pairs);
+}
+
+/* Frequencies from one radian per position down, and coefficients of a few units. */
+static void add_bias(trial *t, random_state *r) {
+    int n = t->bias_pairs = tq_most_bias_pairs(t->variant) ? t->setting->bias_pairs : 0;
+    if (!n)
+        return;
+    t->turns = malloc((size_t)n * sizeof *t->turns);
+    t->table = malloc((size_t)n * 2 * TQ_BIAS_RUN * sizeof *t->table);
+    assert_true(t->turns && t->table);
+    for (int p = 0; p < n; p++)
+        t->turns[p] = (uint32_t)(pow(10000, -(double)p / n) * 0x1p31 / acos(-1));
+    assert_int_equal(tq_score_bias_table(t->turns, n, t->table), TQ_OK);
+    t->coefficients = normals(bias_floats(t, t->setting->batch * t->max_query), r, 3);
+}
+
 static trial trial_new(const tq_variant *variant, const setting *s, int number) {
     random_state r = random_stream(400 + (uint64_t)number);
-    trial t = {.variant = variant, .setting = s, .d = variant->k->head_dim, .heads = HEADS * variant->gqa};
+    trial t = {.variant = variant,
+               .setting = s,
+               .d = variant->k->head_dim,
+               .v_d = variant->v->head_dim,
+               .heads = HEADS * variant->gqa};
     int n_slots = largest_of(s->n_kv, s->batch);
-    t.shape = (tq_ref_shape){spec_of(variant->k->name, t.d), spec_of(variant->v->name, t.d), HEADS, variant->gqa,
-                             TQ_REF_HALVES};
+    t.shape = (tq_ref_shape){spec_of(variant->k->name, t.d), spec_of(variant->v->name, t.v_d), HEADS, variant->gqa,
+                             variant->gpu ? TQ_REF_HALVES : TQ_REF_FLOATS};
     t.max_query = largest_of(s->n_query, s->batch);
     t.k_rows = cache_new(&t.k, s->batch, HEADS, n_slots, t.shape.k->row_bytes, s->interleaved);
     t.v_rows = cache_new(&t.v, s->batch, HEADS, n_slots, t.shape.v->row_bytes, s->interleaved);
     fill_rows(&t.k, t.shape.k, TQ_SIDE_K, s->batch, 31 * number);
     fill_rows(&t.v, t.shape.v, TQ_SIDE_V, s->batch, 31 * number);
-    t.head_stride = (size_t)t.d + GAP;
+    t.head_stride = (size_t)(t.d > t.v_d ? t.d : t.v_d) + GAP; /* of q and of the output */
     t.token_stride = (size_t)t.heads * t.head_stride + GAP;
     t.seq_stride = (size_t)t.max_query * t.token_stride + GAP;
     t.n_out = (size_t)s->batch * t.seq_stride;
@@ -89,6 +118,7 @@ static trial trial_new(const tq_variant *variant, const setting *s, int number) 
     for (int h = 0; t.alibi && h < t.heads; h++)
         t.alibi[h] = exp2f(-8.0f * (float)(h + 1) / (float)t.heads);
     t.sink_logits = s->sink_logits ? normals((size_t)t.heads, &r, 2) : NULL;
+    add_bias(&t, &r);
     t.out = malloc(t.n_out * sizeof(float));
     t.lse = malloc(t.n_lse * sizeof(float));
     assert_true(t.out && t.lse);
@@ -101,16 +131,31 @@ static void trial_free(trial *t) {
     free(t->q);
     free(t->alibi);
     free(t->sink_logits);
+    free(t->turns);
+    free(t->table);
+    free(t->coefficients);
     free(t->out);
     free(t->lse);
 }
 
 /* ---- launch ----------------------------------------------------------------------------------------------------- */
 
+typedef struct flight {
+    const tq_plan *plan;
+    const tq_prefill_args *args;
+    void *workspace;
+} flight;
+
+static tq_status fly(void *argument, int index, int count) {
+    const flight *f = argument;
+    const tq_launch launch = {f->workspace, tq_plan_workspace_bytes(f->plan), index, count, NULL};
+    return tq_prefill(f->plan, f->args, &launch);
+}
+
 static void launch(trial *t) {
     const setting *s = t->setting;
     const size_t floats = (size_t)t->heads * sizeof(float), ints = (size_t)s->batch * sizeof(int32_t);
-    tq_plan *plan = plan_pinned(t->variant, TQ_SIDE_K, HEADS, s->batch, t->k.n_slots, 0);
+    tq_plan *plan = plan_for_threads(t->variant, TQ_SIDE_K, HEADS, s->batch, t->k.n_slots, 0, MOST_THREADS);
     const tq_device *device = plan->device;
     const tq_cache *const rows[] = {&t->k, &t->v};
     device_cache caches[2];
@@ -119,9 +164,22 @@ static void launch(trial *t) {
                                      t->k.n_slots, s->page_slots, s->interleaved);
         device_cache_fill(&caches[i], rows[i], s->batch, HEADS);
     }
-    device_buffer in[] = {device_copy(device, t->q, t->n_out * sizeof(float), 4),
-                          device_copy(device, t->alibi, floats, 4), device_copy(device, t->sink_logits, floats, 4),
-                          device_copy(device, s->n_kv, ints, 4), device_copy(device, s->n_query, ints, 4)};
+    device_buffer in[] = {
+        device_copy(device, t->q, t->n_out * sizeof(float), 4),
+        device_copy(device, t->alibi, floats, 4),
+        device_copy(device, t->sink_logits, floats, 4),
+        device_copy(device, s->n_kv, ints, 4),
+        device_copy(device, s->n_query, ints, 4),
+        device_copy(device, t->turns, (size_t)t->bias_pairs * sizeof *t->turns, 4),
+        device_copy(device, t->table, (size_t)t->bias_pairs * 2 * TQ_BIAS_RUN * sizeof *t->table, 4),
+        device_copy(device, t->coefficients, bias_floats(t, s->batch * t->max_query) * sizeof(float), 4)};
+    const tq_score_bias bias = {t->bias_pairs,
+                                (const uint32_t *)in[5].data,
+                                (const uint16_t *)in[6].data,
+                                (const float *)in[7].data,
+                                bias_floats(t, t->max_query),
+                                bias_floats(t, 1),
+                                2 * (size_t)t->bias_pairs};
     float *first = malloc((t->n_out + t->n_lse) * sizeof(float));
     assert_non_null(first);
     for (int run = 0; run < 2; run++) {
@@ -141,6 +199,7 @@ static void launch(trial *t) {
                                       .softcap = s->softcap,
                                       .window = s->window,
                                       .causal = s->causal,
+                                      .bias = t->bias_pairs ? &bias : NULL,
                                       .alibi = (const float *)in[1].data,
                                       .sink_logits = (const float *)in[2].data,
                                       .out = (float *)out.data,
@@ -148,10 +207,14 @@ static void launch(trial *t) {
                                       .out_token_stride = t->token_stride,
                                       .out_head_stride = t->head_stride,
                                       .lse = (float *)lse.data};
-        const tq_launch alone = {.thread_count = 1};
+        device_buffer workspace = device_new(device, tq_plan_workspace_bytes(plan), 0);
+        assert_int_equal(tq_workspace_init(plan, workspace.data, workspace.bytes), TQ_OK);
+        flight f = {plan, &args, workspace.data};
         tq_simt_set_seed(s->seed + 101u * (unsigned)run);
-        if (tq_prefill(plan, &args, &alone) != TQ_OK || tq_device_synchronise(device, NULL) != TQ_OK)
+        if (run_threads(run && !t->variant->gpu ? s->threads : 1, fly, &f) != TQ_OK ||
+            tq_device_synchronise(device, NULL) != TQ_OK)
             fail_msg("%s: %s", t->variant->name, tq_error_message());
+        device_buffer_free(&workspace);
         device_read(&out, run ? t->out : first);
         device_read(&lse, run ? t->lse : first + t->n_out);
         device_buffer_free(&out);
@@ -180,7 +243,7 @@ static int right_places(const trial *t) {
         for (int i = 0; i < s->n_query[b]; i++)
             for (int h = 0; h < t->heads; h++) {
                 memset(owned + (size_t)b * t->seq_stride + (size_t)i * t->token_stride + (size_t)h * t->head_stride, 1,
-                       (size_t)t->d);
+                       (size_t)t->v_d);
                 owned[t->n_out + (size_t)((b * t->max_query + i) * t->heads + h)] = 1;
             }
     for (size_t i = 0; i < t->n_out + t->n_lse; i++) {
@@ -199,20 +262,24 @@ static int right_places(const trial *t) {
 static int judge_sequence(const trial *t, int b, tq_ref_verdict *total) {
     const setting *s = t->setting;
     int queries[MOST_JUDGED], n_kv[MOST_JUDGED];
-    int n = chosen(s->n_query[b], t->variant->gpu->keys_per_step, queries);
-    size_t n_heads = (size_t)(n * t->heads), n_out = n_heads * (size_t)t->d;
-    float *q = malloc((n_out + 1) * sizeof *q), *out = malloc((n_out + 1) * sizeof *out);
+    int n = chosen(s->n_query[b], t->variant->gpu ? t->variant->gpu->keys_per_step : 22, queries);
+    size_t n_heads = (size_t)(n * t->heads), n_out = n_heads * (size_t)t->v_d;
+    float *q = malloc((n_heads * (size_t)t->d + 1) * sizeof *q), *out = malloc((n_out + 1) * sizeof *out);
     float *lse = malloc((n_heads + 1) * sizeof *lse);
     double *answer = malloc((2 * n_out + 2 * n_heads + 1) * sizeof *answer);
-    assert_true(q && out && lse && answer);
+    float *coefficients = malloc((bias_floats(t, n) + 1) * sizeof *coefficients);
+    assert_true(q && out && lse && answer && coefficients);
     for (int i = 0; i < n; i++) {
         int end = s->causal ? s->n_kv[b] - s->n_query[b] + queries[i] + 1 : s->n_kv[b];
         n_kv[i] = end > 0 ? end : 0;
+        if (t->bias_pairs)
+            memcpy(coefficients + bias_floats(t, i), t->coefficients + bias_floats(t, b * t->max_query + queries[i]),
+                   bias_floats(t, 1) * sizeof *coefficients);
         for (int h = 0; h < t->heads; h++) {
             size_t to = (size_t)(i * t->heads + h), token = (size_t)queries[i];
             size_t at = (size_t)b * t->seq_stride + token * t->token_stride + (size_t)h * t->head_stride;
             memcpy(q + to * (size_t)t->d, t->q + at, (size_t)t->d * sizeof *q);
-            memcpy(out + to * (size_t)t->d, t->out + at, (size_t)t->d * sizeof *out);
+            memcpy(out + to * (size_t)t->v_d, t->out + at, (size_t)t->v_d * sizeof *out);
             lse[to] = t->lse[(size_t)((b * t->max_query + queries[i]) * t->heads + h)];
         }
     }
@@ -220,6 +287,8 @@ static int judge_sequence(const trial *t, int b, tq_ref_verdict *total) {
     k.data = tq_cache_row(&k, b, 0, 0);
     v.data = tq_cache_row(&v, b, 0, 0);
     k.seq_stride = v.seq_stride = 0;
+    const tq_score_bias bias = {
+        t->bias_pairs, t->turns, t->table, coefficients, bias_floats(t, 1), 0, 2 * (size_t)t->bias_pairs};
     const tq_decode_args args = {.batch = n,
                                  .q = q,
                                  .q_seq_stride = (size_t)(t->heads * t->d),
@@ -230,6 +299,7 @@ static int judge_sequence(const trial *t, int b, tq_ref_verdict *total) {
                                  .scale = 1 / sqrtf((float)t->d),
                                  .softcap = s->softcap,
                                  .window = s->window,
+                                 .bias = t->bias_pairs ? &bias : NULL,
                                  .alibi = t->alibi,
                                  .sink_logits = t->sink_logits};
     double *bound = answer + n_out, *lse_answer = bound + n_out, *lse_bound = lse_answer + n_heads;
@@ -244,11 +314,12 @@ static int judge_sequence(const trial *t, int b, tq_ref_verdict *total) {
     if (wrong)
         printf("%s, %s: sequence %d: %zu values beyond their bound, %zu not finite; query %d\n", t->variant->name,
                s->what, b, of_out.n_outside + of_lse.n_outside, of_out.n_non_finite + of_lse.n_non_finite,
-               queries[of_out.worst_at / (size_t)(t->heads * t->d)]);
+               queries[of_out.worst_at / (size_t)(t->heads * t->v_d)]);
     free(q);
     free(out);
     free(lse);
     free(answer);
+    free(coefficients);
     return !wrong;
 }
 
@@ -282,6 +353,7 @@ static setting all_options(int number) {
                  .window = 45,
                  .page_slots = 64,
                  .alibi = 1,
+                 .bias_pairs = number % 2 ? 5 : 0,
                  .sink_logits = 1,
                  .softcap = 20,
                  .seed = 2 + (unsigned)number % 7};
@@ -309,32 +381,57 @@ static setting long_context(int number) {
                  .causal = 1,
                  .window = number % 2 ? 333 : 0,
                  .page_slots = number % 4 ? 64 : 0,
+                 .bias_pairs = number % 2 ? 0 : TQ_MAX_BIAS_PAIRS,
                  .seed = 13};
     return s;
 }
 
-static void test_every_variant(void **state) {
-    (void)state;
-    int count, run = 0, wrong = 0;
-    const tq_variant **variants = gpu_variants_here(TQ_OP_PREFILL, &count);
-    int stride = test_stride(count, 24);
+/* About the steps and strips of keys of the CPU. */
+static setting steps(int number) {
+    setting s = {.what = "steps", .batch = 7, .causal = 1, .interleaved = number % 2, .window = number % 3 ? 0 : 128};
+    const int n_kv[] = {2, 127, 128, 129, 257, 300, 160}, n_query[] = {2, 127, 128, 129, 150, 20, 1};
+    memcpy(s.n_kv, n_kv, sizeof n_kv);
+    memcpy(s.n_query, n_query, sizeof n_query);
+    return s;
+}
+
+enum { N_SETTINGS = 5 };
+
+/* wanted: how many variants; most: NMSE. */
+static void check_variants(const tq_variant **variants, int count, int wanted, int on_cpu, double most) {
+    int run = 0, wrong = 0, stride = test_stride(count, wanted);
     tq_ref_verdict total = {0};
     for (int i = 0; i < count; i += stride, run++) {
-        const setting settings[] = {sizes(run), all_options(run), not_causal(run), long_context(run)};
-        for (int j = 0; j < 4; j++)
+        setting settings[N_SETTINGS] = {sizes(run), all_options(run), not_causal(run), long_context(run), steps(run)};
+        for (int j = 0; j < (on_cpu ? N_SETTINGS : N_SETTINGS - 1); j++) {
+            settings[j].threads = 2 + (run + j) % (MOST_THREADS - 1);
             wrong += check(variants[i], &settings[j], run, &total);
+        }
     }
     printf("%d variants run, %d left out by stride %d (TQ_TEST_STRIDE); %d launches wrong\n", run, count - run, stride,
            wrong);
     printf("NMSE %.2g; largest error / bound %.2f\n", total.power > 0 ? total.error / total.power : 0, total.worst);
     free(variants);
     assert_int_equal(wrong, 0);
-    assert_true(total.error <=
-                4e-7 * total.power); /* scales and gains are rounded into the halves that are multiplied */
+    assert_true(total.error <= most * total.power);
+}
+
+static void test_cpu_variants(void **state) {
+    (void)state;
+    int count;
+    const tq_variant **variants = variants_here(TQ_OP_PREFILL, &count);
+    check_variants(variants, count, 30, 1, 1e-7);
+}
+
+static void test_gpu_variants(void **state) {
+    (void)state;
+    int count;
+    const tq_variant **variants = gpu_variants_here(TQ_OP_PREFILL, &count);
+    check_variants(variants, count, 24, 0, 4e-7); /* scales and gains are rounded into the halves that are multiplied */
 }
 
 int main(void) {
     test_seed();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_variant)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu_variants), cmocka_unit_test(test_gpu_variants)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -178,6 +178,11 @@ const tq_device *device_for(const tq_variant *variant) {
 }
 
 tq_plan *plan_pinned(const tq_variant *variant, tq_side side, int n_kv_heads, int batch, int max_n_kv, int n_splits) {
+    return plan_for_threads(variant, side, n_kv_heads, batch, max_n_kv, n_splits, 1);
+}
+
+tq_plan *plan_for_threads(const tq_variant *variant, tq_side side, int n_kv_heads, int batch, int max_n_kv,
+                          int n_splits, int n_threads) {
     const char *k = variant->k ? variant->k->name : NULL, *v = variant->v ? variant->v->name : NULL;
     tq_plan_desc desc = TQ_PLAN_DESC_INIT;
     desc.op = (tq_op)variant->op;
@@ -191,6 +196,7 @@ tq_plan *plan_pinned(const tq_variant *variant, tq_side side, int n_kv_heads, in
     desc.max_batch = batch;
     desc.max_n_kv = max_n_kv > 0 ? max_n_kv : 1;
     desc.n_splits = n_splits;
+    desc.n_threads = n_threads;
     desc.max_bias_pairs = tq_attends(desc.op) ? tq_most_bias_pairs(variant) : 0;
     desc.effort = TQ_EFFORT_PINNED;
     desc.pin = variant->name;

@@ -87,6 +87,9 @@ int same_contract(const tq_variant *a, const tq_variant *b);
 
 /* A pinned plan on the first device that runs the variant; fails the test if there is none. */
 tq_plan *plan_pinned(const tq_variant *variant, tq_side side, int n_kv_heads, int batch, int max_n_kv, int n_splits);
+/* The same, for more than one thread that launches. */
+tq_plan *plan_for_threads(const tq_variant *variant, tq_side side, int n_kv_heads, int batch, int max_n_kv,
+                          int n_splits, int n_threads);
 
 /* ---- devices ---------------------------------------------------------------------------------------------------- */
 

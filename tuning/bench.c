@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "harness.h"
+#include "internal.h"
 #include "machine.h"
 #include "memory.h"
 #include "plot.h"
@@ -57,19 +58,21 @@ typedef struct bench {
     int n_rows;
 } bench;
 
-/* Of one side, per key and KV head. The transform and the search of an encoder are no fixed number, nor are causal sums. */
-static double multiply_adds(const contract *c, tq_side side) {
-    return c->op == TQ_OP_DECODE ? (double)contract_values(c, side) * c->gqa : NAN;
+/* Of one side, per key and KV head. The transform and the search of an encoder are no fixed number. */
+static double multiply_adds(const contract *c, tq_side side, int n_kv) {
+    return tq_attends(c->op) ? (double)contract_values(c, side) * c->gqa * harness_queries_per_key(c, n_kv) : NAN;
 }
 
-/* Least time for them: f16 in f32, all others by numbers of 16 bits, which are one int16 product or two of bytes. */
-static double multiply_floor(const multiply_rates *rates, const contract *c, tq_side side) {
-    const double madds = multiply_adds(c, side);
+/* Least time for them: prefill and f16 in f32, all others by numbers of 16 bits, which are one int16 product or two of
+ * bytes. */
+static double multiply_floor(const multiply_rates *rates, const contract *c, tq_side side, int n_kv) {
+    const double madds = multiply_adds(c, side, n_kv);
     tq_format_info info;
     if (isnan(madds))
         return NAN;
     cli_check(tq_format_find(side == TQ_SIDE_K ? c->k : c->v, contract_values(c, side), &info));
-    return 1e9 * madds / (info.bits == 16 ? rates->f32.madds : fmax(rates->int16.madds, rates->int8.madds / 2));
+    const bool floats = info.bits == 16 || c->op == TQ_OP_PREFILL;
+    return 1e9 * madds / (floats ? rates->f32.madds : fmax(rates->int16.madds, rates->int8.madds / 2));
 }
 
 static row measured_row(const bench *b, const harness *h, int which, const contract *c, int yardstick) {
@@ -99,9 +102,9 @@ static row measured_row(const bench *b, const harness *h, int which, const contr
     free(ratios);
     /* An append writes the cache and reads values that were just computed: neither limit says much about it. */
     r.memory_floor = c->op == TQ_OP_APPEND ? NAN : 1e9 * r.bytes_per_key_head / b->limits.read_bytes;
-    r.multiply_floor =
-        multiply_floor(&b->limits.multiply, c, TQ_SIDE_K) + multiply_floor(&b->limits.multiply, c, TQ_SIDE_V);
-    const double madds = multiply_adds(c, TQ_SIDE_K) + multiply_adds(c, TQ_SIDE_V);
+    r.multiply_floor = multiply_floor(&b->limits.multiply, c, TQ_SIDE_K, r.n_kv) +
+                       multiply_floor(&b->limits.multiply, c, TQ_SIDE_V, r.n_kv);
+    const double madds = multiply_adds(c, TQ_SIDE_K, r.n_kv) + multiply_adds(c, TQ_SIDE_V, r.n_kv);
     r.madds_per_byte = madds / r.bytes_per_key_head;
     r.gmadds_per_s = madds / r.ns_per_key_head;
     r.read_fraction = r.memory_floor / r.ns_per_key_head;

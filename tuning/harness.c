@@ -241,9 +241,13 @@ bool harness_can(const harness *h, const contract *c) {
 }
 
 /* Per launch; what is appended or dequantised counts as one. */
-static int queries_of(const contestant *one) {
-    const int keys = one->ring->tokens;
-    return one->of.op != TQ_OP_PREFILL ? 1 : keys < HARNESS_QUERIES ? keys : HARNESS_QUERIES;
+static int queries_of(const contract *c, int n_kv) {
+    return c->op != TQ_OP_PREFILL ? 1 : n_kv < HARNESS_QUERIES ? n_kv : HARNESS_QUERIES;
+}
+
+double harness_queries_per_key(const contract *c, int n_kv) {
+    const double queries = queries_of(c, n_kv);
+    return queries * (n_kv - (queries - 1) / 2) / n_kv;
 }
 
 static contestant *next_contestant(harness *h) {
@@ -267,7 +271,7 @@ int harness_add(harness *h, const contract *c, const char *pin) {
     one->ring = ring_for(h, c);
     one->ring->n_users++;
     size_t heads = (size_t)h->options.n_kv_heads * (size_t)(c->gqa ? c->gqa : one->ring->tokens);
-    int queries = queries_of(one);
+    int queries = queries_of(c, one->ring->tokens);
     size_t n = heads * (size_t)c->head_dim * (size_t)queries;
     float *in = cli_alloc(n, sizeof *in);
     rng_fill_gaussian(&h->rng, in, n);
@@ -376,9 +380,10 @@ static void launch_on_thread(void *context, int thread_index, int thread_count) 
         break;
     }
     case TQ_OP_PREFILL: {
-        const size_t token = heads * (size_t)one->of.gqa * head_dim, all = (size_t)queries_of(one) * token;
+        const int queries = queries_of(&one->of, tokens);
+        const size_t token = heads * (size_t)one->of.gqa * head_dim, all = (size_t)queries * token;
         const tq_prefill_args args = {.batch = 1,
-                                      .max_query = queries_of(one),
+                                      .max_query = queries,
                                       .q = one->in,
                                       .q_seq_stride = all,
                                       .q_token_stride = token,

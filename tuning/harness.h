@@ -56,6 +56,8 @@ int harness_rounds(const harness *h, int which);
  * the last 512 of them at most. */
 int harness_launch_tokens(const contract *c, int n_kv);
 int harness_tokens(const harness *h, int which);
+/* How many queries see a key, on average: prefill is causal. */
+double harness_queries_per_key(const contract *c, int n_kv);
 /* Bytes of quantised cache that one launch reads or writes. */
 double harness_cache_bytes(const harness *h, int which);
 

@@ -44,7 +44,9 @@ static void print_plain(const contract *c, const char *device, const tq_plan *pl
     printf("variant     %s\n", tq_plan_variant(plan));
     printf("why         %s\n", tq_plan_why(plan));
     if (c->op == TQ_OP_DECODE)
-        printf("splits      %d\nworkspace   %zu bytes\n", tq_plan_splits(plan), tq_plan_workspace_bytes(plan));
+        printf("splits      %d\n", tq_plan_splits(plan));
+    if (tq_plan_workspace_bytes(plan))
+        printf("workspace   %zu bytes\n", tq_plan_workspace_bytes(plan));
     const char *other;
     for (int i = 0; (other = tq_plan_runner_up(plan, i)); i++)
         printf("%-11s %s\n", i ? "" : "runners-up", other);

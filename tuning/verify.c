@@ -164,6 +164,12 @@ static tq_plan *plan_of(const trial *t, const contract *c, const char *variant, 
     return plan;
 }
 
+static void give_workspace(const trial *t, flight *f) {
+    f->workspace_bytes = tq_plan_workspace_bytes(f->plan);
+    f->workspace = memory_new(t->device, f->workspace_bytes);
+    cli_check(tq_workspace_init(f->plan, f->workspace, f->workspace_bytes));
+}
+
 /* x: of the device, [BATCH][SLOTS][KV_HEADS][head_dim], into every slot. */
 static void append_all(const trial *t, const tq_plan *plan, const float *x, side_cache *cache, tq_scale_mode mode) {
     const size_t head_dim = (size_t)cache->spec->head_dim;
@@ -224,10 +230,8 @@ static double judge_decode(const trial *t, const char *variant, decode_trial *d,
     const tq_ref_shape shape = {spec_of(c->k, c->head_dim), spec_of(c->v, v_values), KV_HEADS, c->gqa,
                                 t->on_cpu ? TQ_REF_INTEGERS : TQ_REF_HALVES};
     tq_plan *plan = plan_of(t, c, variant, splits);
-    size_t bytes = tq_plan_workspace_bytes(plan);
-    flight f = {
-        .plan = plan, .decode = &d->on_device, .workspace = memory_new(t->device, bytes), .workspace_bytes = bytes};
-    cli_check(tq_workspace_init(plan, f.workspace, bytes));
+    flight f = {.plan = plan, .decode = &d->on_device};
+    give_workspace(t, &f);
     float *found = cli_alloc(n, sizeof *found), *out = to_device(t, found, n);
     d->on_device.out = out;
     memory_run(t->device, t->pool, fly, &f);
@@ -308,9 +312,10 @@ static double judge_prefill(const trial *t, const char *variant, const tq_prefil
                             const side_cache *k, const side_cache *v, tq_decode_args decode) {
     const contract *c = t->c;
     const size_t heads = (size_t)(KV_HEADS * c->gqa), token = heads * (size_t)v->spec->head_dim, n = MAX_QUERY * token;
-    const tq_ref_shape shape = {k->spec, v->spec, KV_HEADS, c->gqa, TQ_REF_HALVES};
+    const tq_ref_shape shape = {k->spec, v->spec, KV_HEADS, c->gqa, t->on_cpu ? TQ_REF_FLOATS : TQ_REF_HALVES};
     tq_plan *plan = plan_of(t, c, variant, 0);
     flight f = {.plan = plan, .prefill = args};
+    give_workspace(t, &f);
     memory_run(t->device, t->pool, fly, &f);
     float *found = cli_alloc(BATCH * n, sizeof *found);
     memory_read(t->device, found, args->out, BATCH * n * sizeof *found);
@@ -336,6 +341,7 @@ static double judge_prefill(const trial *t, const char *variant, const tq_prefil
     free(expected);
     free(bound);
     free(found);
+    memory_free(t->device, f.workspace);
     tq_plan_destroy(plan);
     return verdict.n_non_finite ? INFINITY : verdict.worst;
 }

@@ -31,7 +31,6 @@ enum {
 
 static const float STEP = 0x1.69620ep-15f;
 static const int8_t CENTROIDS[16] = {6, -6, 18, -18, 31, -31, 45, -45, 61, -61, 78, -78, 98, -98, 125, -125};
-static const int8_t GAINS[16] = {24, 26, 28, 30, 32, 34, 35, 37, 39, 42, 44, 46, 49, 53, 57, 63};
 static const float ROTATE_UNIT = 0x1.6a09e6p-4f;
 static const uint32_t K_SIGNS[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
@@ -52,7 +51,6 @@ static const place UNIT[8] = {{0, 0}, {0, 4}, {1, 0}, {1, 4}, {2, 0}, {2, 4}, {3
 typedef struct gain {
     tqv_bits even, odd, sign;
 } gain;
-static const int32_t EVEN = 0x00ff00ff, ODD = (int32_t)0xff00ff00;
 
 /* The centroids of a group times its gain: 16-bit products of the even and of the odd values. */
 typedef struct operands {
@@ -167,6 +165,9 @@ TQV_INLINE void add_groups(const int gqa, const int n, const place *places, cons
         }
     }
 }
+
+static const int8_t GAINS[16] = {24, 26, 28, 30, 32, 34, 35, 37, 39, 42, 44, 46, 49, 53, 57, 63};
+static const int32_t EVEN = 0x00ff00ff, ODD = (int32_t)0xff00ff00;
 
 typedef struct codes {
     tqv_bits code[2], gain[2]; /* of the even and the odd sub-blocks, a byte each */
@@ -381,3 +382,81 @@ TQ_AT_GQA(8)
 const tq_k_stage tqk_gain4_d128_k_g8_rows__c = {PREPARED_BYTES(8), prepare_g8, score_g8};
 const tq_v_stage tqk_gain4_d128_v_g8_rows__c = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.0a2ep+18f, 0, ACC_VALUES, scales_of, accumulate_g8, finish};
+/* ---- prefill: a lane is a key ------------------------------------------------------------------------------------- */
+
+static const int8_t LEVELS[16] = {6, -6, 18, -18, 31, -31, 45, -45, 61, -61, 78, -78, 98, -98, 125, -125};
+static const int8_t SIGNED_GAINS[16] = {24, 26, 28, 30, 32, 34, 35, 37, 39, 42, 44, 46, 49, 53, 57, 63};
+
+/* Values of n groups of four, times by[] of their half of a unit, each TQV_LANES keys, to out. */
+TQV_INLINE void decode_groups(const int n, const place *places, const tqv_bits *x, const tqv_f32 *by, float *out,
+                              const int pitch) {
+    const tqv_bits table = tqv_table((const void *)LEVELS);
+    TQV_UNROLL for (int g = 0; g < n; g++) {
+        const tqv_bits index = tqv_and(tqv_srl16(x[places[g].word], places[g].shift), tqv_bset1(0x01010101 * 15));
+        const tqv_bits levels = tqv_lookup(table, index);
+        TQV_UNROLL for (int y = 0; y < 4; y++)
+            tqv_store(out + (4 * g + y) * pitch, tqv_mul(tqv_from_byte(levels, y), by[g / 4]));
+    }
+}
+
+/* out[j * pitch + lane] = value j of TQV_LANES rows. */
+TQV_INLINE void decode_rows(const group *rows, float *out, const int pitch) {
+    for (int b = 0; b < N_BLOCKS; b++, out += BLOCK * pitch) {
+        const uint8_t *block = rows->row + b * BLOCK_BYTES;
+        const tqv_f32 scale = tqv_mul(tqv_load_scales(block, rows->stride), tqv_set1(STEP));
+        tqv_bits gain[CODE_WORDS][2]; /* of the even and the odd sub-blocks, a byte each */
+        TQV_UNROLL for (int j = 0; j < CODE_WORDS; j++) {
+            const tqv_bits codes = tqv_load_dwords(block + 2 + 4 * j, rows->stride), nibble = tqv_bset1(0x0f0f0f0f);
+            gain[j][0] = tqv_lookup(tqv_table((const void *)SIGNED_GAINS), tqv_and(codes, nibble));
+            gain[j][1] = tqv_lookup(tqv_table((const void *)SIGNED_GAINS), tqv_and(tqv_srl16(codes, 4), nibble));
+        }
+        for (int u = 0; u < UNITS; u++) {
+            tqv_bits x[UNIT_WORDS + 4];
+            TQV_UNROLL for (int w = 0; w < UNIT_WORDS; w += 4)
+                tqv_load_words(block + HEADER + u * UNIT_BYTES + 4 * w, rows->stride, x + w);
+            const tqv_f32 by[2] = {tqv_mul(scale, tqv_from_byte(gain[u / 4][0], u % 4)),
+                                   tqv_mul(scale, tqv_from_byte(gain[u / 4][1], u % 4))};
+            decode_groups(8, UNIT, x, by, out + 32 * u * pitch, pitch);
+        }
+    }
+}
+
+static void decode_k(const tq_keys *keys, float *panel) {
+    uint8_t stage[TQV_LANES * STAGE_STRIDE];
+    for (int i = 0; i < keys->n; i += TQV_LANES) {
+        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
+        decode_rows(&rows, keys_in_panel(panel, i, HEAD_DIM), STRIP);
+    }
+}
+
+/* Transposed: a key's values lie beside each other. */
+static void decode_v(const tq_keys *keys, float *panel) {
+    uint8_t stage[TQV_LANES * STAGE_STRIDE];
+    _Alignas(64) float values[HEAD_DIM * TQV_LANES];
+    for (int i = 0; i < keys->n; i += TQV_LANES) {
+        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
+        decode_rows(&rows, values, TQV_LANES);
+        for (int j = 0, width; j < HEAD_DIM; j += TQV_LANES) {
+            float *to = values_in_panel(panel, i, j, HEAD_DIM, &width);
+            TQV_UNROLL for (int r = 0; r < TQV_LANES; r += 4) {
+                tqv_bits x[4];
+                tqv_load_words((const uint8_t *)(values + j * TQV_LANES + r), TQV_LANES * sizeof *values, x);
+                TQV_UNROLL for (int c = 0; c < 4; c++)
+                    tqv_bstore(to + (r + c) * width, x[c]);
+            }
+        }
+    }
+}
+
+static void rotate_q(float *row) {
+    tq_flip_signs(row, HEAD_DIM, K_SIGNS);
+    rotate(row);
+}
+
+static void rotate_out(float *row) {
+    rotate(row);
+    tq_flip_signs(row, HEAD_DIM, V_SIGNS);
+}
+
+const tq_panel tqk_gain4_d128_k_panel__c = {decode_k, rotate_q};
+const tq_panel tqk_gain4_d128_v_panel__c = {decode_v, rotate_out};

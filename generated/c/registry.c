@@ -634,6 +634,7 @@ static const tq_format_spec *const FORMATS[] = {
 
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */
 
+extern void tqk_prefill__c(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch);
 extern void tqk_decode__c(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out);
 extern const tq_k_stage tqk_turbo2_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_turbo2_d64_v_g1_rows__c;
@@ -643,6 +644,8 @@ extern const tq_k_stage tqk_turbo2_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo2_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo2_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo2_d64_v_g8_rows__c;
+extern const tq_panel tqk_turbo2_d64_k_panel__c;
+extern const tq_panel tqk_turbo2_d64_v_panel__c;
 extern int tqk_turbo2_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo2_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d64_k_g1_rows__c;
@@ -653,6 +656,8 @@ extern const tq_k_stage tqk_turbo3_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo3_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo3_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo3_d64_v_g8_rows__c;
+extern const tq_panel tqk_turbo3_d64_k_panel__c;
+extern const tq_panel tqk_turbo3_d64_v_panel__c;
 extern int tqk_turbo3_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo3_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo4_d64_k_g1_rows__c;
@@ -663,6 +668,8 @@ extern const tq_k_stage tqk_turbo4_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo4_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo4_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo4_d64_v_g8_rows__c;
+extern const tq_panel tqk_turbo4_d64_k_panel__c;
+extern const tq_panel tqk_turbo4_d64_v_panel__c;
 extern int tqk_turbo4_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain2_d64_k_g1_rows__c;
@@ -673,6 +680,8 @@ extern const tq_k_stage tqk_gain2_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_gain2_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_gain2_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_gain2_d64_v_g8_rows__c;
+extern const tq_panel tqk_gain2_d64_k_panel__c;
+extern const tq_panel tqk_gain2_d64_v_panel__c;
 extern int tqk_gain2_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain2_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d64_k_g1_rows__c;
@@ -683,6 +692,8 @@ extern const tq_k_stage tqk_gain3_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_gain3_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_gain3_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_gain3_d64_v_g8_rows__c;
+extern const tq_panel tqk_gain3_d64_k_panel__c;
+extern const tq_panel tqk_gain3_d64_v_panel__c;
 extern int tqk_gain3_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain3_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain4_d64_k_g1_rows__c;
@@ -693,6 +704,8 @@ extern const tq_k_stage tqk_gain4_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_gain4_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_gain4_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_gain4_d64_v_g8_rows__c;
+extern const tq_panel tqk_gain4_d64_k_panel__c;
+extern const tq_panel tqk_gain4_d64_v_panel__c;
 extern int tqk_gain4_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain4_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_q8_0_d64_k_g1_rows__c;
@@ -703,6 +716,8 @@ extern const tq_k_stage tqk_q8_0_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_q8_0_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_q8_0_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_q8_0_d64_v_g8_rows__c;
+extern const tq_panel tqk_q8_0_d64_k_panel__c;
+extern const tq_panel tqk_q8_0_d64_v_panel__c;
 extern int tqk_q8_0_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_q8_0_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_f16_d64_k_g1_rows__c;
@@ -713,6 +728,8 @@ extern const tq_k_stage tqk_f16_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_f16_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_f16_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_f16_d64_v_g8_rows__c;
+extern const tq_panel tqk_f16_d64_k_panel__c;
+extern const tq_panel tqk_f16_d64_v_panel__c;
 extern int tqk_f16_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo2_d128_k_g1_rows__c;
@@ -723,6 +740,8 @@ extern const tq_k_stage tqk_turbo2_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo2_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo2_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo2_d128_v_g8_rows__c;
+extern const tq_panel tqk_turbo2_d128_k_panel__c;
+extern const tq_panel tqk_turbo2_d128_v_panel__c;
 extern int tqk_turbo2_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo2_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d128_k_g1_rows__c;
@@ -733,6 +752,8 @@ extern const tq_k_stage tqk_turbo3_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo3_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo3_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo3_d128_v_g8_rows__c;
+extern const tq_panel tqk_turbo3_d128_k_panel__c;
+extern const tq_panel tqk_turbo3_d128_v_panel__c;
 extern int tqk_turbo3_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo3_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo4_d128_k_g1_rows__c;
@@ -743,6 +764,8 @@ extern const tq_k_stage tqk_turbo4_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo4_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo4_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo4_d128_v_g8_rows__c;
+extern const tq_panel tqk_turbo4_d128_k_panel__c;
+extern const tq_panel tqk_turbo4_d128_v_panel__c;
 extern int tqk_turbo4_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain2_d128_k_g1_rows__c;
@@ -753,6 +776,8 @@ extern const tq_k_stage tqk_gain2_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_gain2_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_gain2_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_gain2_d128_v_g8_rows__c;
+extern const tq_panel tqk_gain2_d128_k_panel__c;
+extern const tq_panel tqk_gain2_d128_v_panel__c;
 extern int tqk_gain2_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain2_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d128_k_g1_rows__c;
@@ -763,6 +788,8 @@ extern const tq_k_stage tqk_gain3_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_gain3_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_gain3_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_gain3_d128_v_g8_rows__c;
+extern const tq_panel tqk_gain3_d128_k_panel__c;
+extern const tq_panel tqk_gain3_d128_v_panel__c;
 extern int tqk_gain3_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain3_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain4_d128_k_g1_rows__c;
@@ -773,6 +800,8 @@ extern const tq_k_stage tqk_gain4_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_gain4_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_gain4_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_gain4_d128_v_g8_rows__c;
+extern const tq_panel tqk_gain4_d128_k_panel__c;
+extern const tq_panel tqk_gain4_d128_v_panel__c;
 extern int tqk_gain4_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain4_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_q8_0_d128_k_g1_rows__c;
@@ -783,6 +812,8 @@ extern const tq_k_stage tqk_q8_0_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_q8_0_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_q8_0_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_q8_0_d128_v_g8_rows__c;
+extern const tq_panel tqk_q8_0_d128_k_panel__c;
+extern const tq_panel tqk_q8_0_d128_v_panel__c;
 extern int tqk_q8_0_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_q8_0_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_f16_d128_k_g1_rows__c;
@@ -793,6 +824,8 @@ extern const tq_k_stage tqk_f16_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_f16_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_f16_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_f16_d128_v_g8_rows__c;
+extern const tq_panel tqk_f16_d128_k_panel__c;
+extern const tq_panel tqk_f16_d128_v_panel__c;
 extern int tqk_f16_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 
@@ -805,288 +838,358 @@ extern void tqk_f16_d128_dequantise__c(const uint8_t *row, const float *mean, co
                                 .layout = lay, .keys_per_unit = keys, .target = "c", .key = content,        \
                                 .impl = &variant##_impl,                                                               \
                                 .decode = tqk_decode__c}
+#define PREFILL(variant, k_spec, v_spec, k_dim, v_dim, g, k_panel, v_panel, lay, keys, content)                        \
+    static const tq_prefill_impl variant##_impl = {k_dim, v_dim, &k_panel, &v_panel};                                  \
+    extern const tq_variant variant;                                                                                   \
+    const tq_variant variant = {.name = #variant, .op = TQ_OP_PREFILL, .k = k_spec, .v = v_spec, .gqa = g,             \
+                                .layout = lay, .keys_per_unit = keys, .target = "c", .key = content,        \
+                                .prefill_impl = &variant##_impl, .prefill = tqk_prefill__c}
 #define ROWS(variant, operation, k_spec, v_spec, append_fn, dequantise_fn, lay, keys, content)                         \
     extern const tq_variant variant;                                                                                   \
     const tq_variant variant = {.name = #variant, .op = operation, .k = k_spec, .v = v_spec, .layout = lay,            \
                                 .keys_per_unit = keys, .target = "c", .key = content, .append = append_fn,  \
                                 .dequantise = dequantise_fn}
 
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0x7f90cbc9660ff6f1u);
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0x7f90cbc9660ff6b1u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0x8c83fb6fffe76d71u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0x8c83fb6fffe76d31u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0xcc5c883de96da111u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0xcc5c883de96da0d1u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x3160d8fa12a65371u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x3160d8fa12a65331u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x02cdfa1a40705211u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x02cdfa1a407051d1u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0x488a7a0433d39451u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0x488a7a0433d39411u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xd726fc7f12201031u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xd726fc7f12200ff1u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x60708b5cb1152e51u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x60708b5cb1152e11u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x7f90cbc9660ff6f1u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x7f90cbc9660ff6b1u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0x8c83fb6fffe76d71u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0x8c83fb6fffe76d31u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0xcc5c883de96da111u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0xcc5c883de96da0d1u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x3160d8fa12a65371u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x3160d8fa12a65331u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x02cdfa1a40705211u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x02cdfa1a407051d1u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0x488a7a0433d39451u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0x488a7a0433d39411u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0xd726fc7f12201031u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0xd726fc7f12200ff1u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x60708b5cb1152e51u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x60708b5cb1152e11u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x7f90cbc9660ff6f1u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x7f90cbc9660ff6b1u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x8c83fb6fffe76d71u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x8c83fb6fffe76d31u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0xcc5c883de96da111u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0xcc5c883de96da0d1u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x3160d8fa12a65371u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x3160d8fa12a65331u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x02cdfa1a40705211u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x02cdfa1a407051d1u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0x488a7a0433d39451u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0x488a7a0433d39411u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xd726fc7f12201031u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xd726fc7f12200ff1u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x60708b5cb1152e51u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x60708b5cb1152e11u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x7f90cbc9660ff6f1u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x7f90cbc9660ff6b1u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x8c83fb6fffe76d71u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x8c83fb6fffe76d31u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0xcc5c883de96da111u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0xcc5c883de96da0d1u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x3160d8fa12a65371u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x3160d8fa12a65331u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x02cdfa1a40705211u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x02cdfa1a407051d1u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0x488a7a0433d39451u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0x488a7a0433d39411u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xd726fc7f12201031u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xd726fc7f12200ff1u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x60708b5cb1152e51u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x60708b5cb1152e11u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0xeefeaf736c575291u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0xeefeaf736c575251u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0xc2e56e377327d371u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0xc2e56e377327d331u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0xbdc2f73ab80cad31u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0xbdc2f73ab80cacf1u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0x7c50f9c748beb911u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0x7c50f9c748beb8d1u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x303c709f57a844b1u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x303c709f57a84471u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0x40734311b90bc651u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0x40734311b90bc611u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x2a0daebb9e63e651u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x2a0daebb9e63e611u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x8945c8ee7ed87b31u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x8945c8ee7ed87af1u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0xeefeaf736c575291u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0xeefeaf736c575251u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0xc2e56e377327d371u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0xc2e56e377327d331u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0xbdc2f73ab80cad31u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0xbdc2f73ab80cacf1u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0x7c50f9c748beb911u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0x7c50f9c748beb8d1u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x303c709f57a844b1u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x303c709f57a84471u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0x40734311b90bc651u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0x40734311b90bc611u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x2a0daebb9e63e651u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x2a0daebb9e63e611u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x8945c8ee7ed87b31u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x8945c8ee7ed87af1u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0xeefeaf736c575291u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0xeefeaf736c575251u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0xc2e56e377327d371u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0xc2e56e377327d331u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0xbdc2f73ab80cad31u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0xbdc2f73ab80cacf1u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0x7c50f9c748beb911u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0x7c50f9c748beb8d1u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x303c709f57a844b1u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x303c709f57a84471u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0x40734311b90bc651u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0x40734311b90bc611u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x2a0daebb9e63e651u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x2a0daebb9e63e611u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x8945c8ee7ed87b31u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x8945c8ee7ed87af1u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0xeefeaf736c575291u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0xeefeaf736c575251u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0xc2e56e377327d371u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0xc2e56e377327d331u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0xbdc2f73ab80cad31u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0xbdc2f73ab80cacf1u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0x7c50f9c748beb911u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0x7c50f9c748beb8d1u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x303c709f57a844b1u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x303c709f57a84471u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0x40734311b90bc651u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0x40734311b90bc611u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x2a0daebb9e63e651u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x2a0daebb9e63e611u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x8945c8ee7ed87b31u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x8945c8ee7ed87af1u);
-ROWS(tq_append_d64_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0x6a655a5b0584fb8du);
-ROWS(tq_append_d64_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0x6a655a5b0584fb8du);
-ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x4ef0f0846a8db659u);
-ROWS(tq_append_d64_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x4ef0f0846a8db659u);
-ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x74cab8ebe4c7b85cu);
-ROWS(tq_append_d64_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x74cab8ebe4c7b85cu);
-ROWS(tq_append_d64_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "rows", 1, 0x86a6e7222cb6a529u);
-ROWS(tq_append_d64_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0x86a6e7222cb6a529u);
-ROWS(tq_append_d64_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x59889f39591253d4u);
-ROWS(tq_append_d64_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x59889f39591253d4u);
-ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "rows", 1, 0xbd173b23fcda7c02u);
-ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0xbd173b23fcda7c02u);
-ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x073ed98b04349403u);
-ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x073ed98b04349403u);
-ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0x1c3e1bf1b6320932u);
-ROWS(tq_append_d128_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x7657cee7bb9a1c50u);
-ROWS(tq_append_d128_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x7657cee7bb9a1c50u);
-ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x239f57b5a2341929u);
-ROWS(tq_append_d128_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x239f57b5a2341929u);
-ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0xbea5f470ccf1cc1bu);
-ROWS(tq_append_d128_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0xbea5f470ccf1cc1bu);
-ROWS(tq_append_d128_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "rows", 1, 0x373f86e8f91e479cu);
-ROWS(tq_append_d128_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0x373f86e8f91e479cu);
-ROWS(tq_append_d128_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "rows", 1, 0xf58ba20a479086dfu);
-ROWS(tq_append_d128_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0xf58ba20a479086dfu);
-ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x3d40bde915e8ec72u);
-ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x3d40bde915e8ec72u);
-ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x478e5635ac164b72u);
-ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x478e5635ac164b72u);
-ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0x53ccaf96f5873babu);
-ROWS(tq_append_d64_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0xef4e0f6bb53b94d5u);
-ROWS(tq_append_d64_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0xef4e0f6bb53b94d5u);
-ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x17b5a8e8ea0a5089u);
-ROWS(tq_append_d64_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x17b5a8e8ea0a5089u);
-ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x31b46d4f59568226u);
-ROWS(tq_append_d64_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x31b46d4f59568226u);
-ROWS(tq_append_d64_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "rows", 1, 0x84dc8fd53aa047b9u);
-ROWS(tq_append_d64_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0x84dc8fd53aa047b9u);
-ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x8367f8de3c0e97aeu);
-ROWS(tq_append_d64_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x8367f8de3c0e97aeu);
-ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x6595dcdd8ba9b1c0u);
-ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x6595dcdd8ba9b1c0u);
-ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0xaa0ac0f1629c159fu);
-ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0xaa0ac0f1629c159fu);
-ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0x1e550d684f93be90u);
-ROWS(tq_append_d128_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x52c97e89056dcfb2u);
-ROWS(tq_append_d128_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x52c97e89056dcfb2u);
-ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x7968b47f25a453b9u);
-ROWS(tq_append_d128_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x7968b47f25a453b9u);
-ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0xd93fa0c73fcb7a87u);
-ROWS(tq_append_d128_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0xd93fa0c73fcb7a87u);
-ROWS(tq_append_d128_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "rows", 1, 0x1f3410dba4510ae6u);
-ROWS(tq_append_d128_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0x1f3410dba4510ae6u);
-ROWS(tq_append_d128_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "rows", 1, 0x14d36c9264c85743u);
-ROWS(tq_append_d128_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0x14d36c9264c85743u);
-ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "rows", 1, 0xdd552325f7d37350u);
-ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0xdd552325f7d37350u);
-ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0xbca1f68346fe3450u);
-ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0xbca1f68346fe3450u);
-ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0x0f9bb754de01d8f7u);
-ROWS(tq_dequantise_d64_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0x6a655a5b0584fb8du);
-ROWS(tq_dequantise_d64_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0x6a655a5b0584fb8du);
-ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x4ef0f0846a8db659u);
-ROWS(tq_dequantise_d64_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x4ef0f0846a8db659u);
-ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x74cab8ebe4c7b85cu);
-ROWS(tq_dequantise_d64_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x74cab8ebe4c7b85cu);
-ROWS(tq_dequantise_d64_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0x86a6e7222cb6a529u);
-ROWS(tq_dequantise_d64_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0x86a6e7222cb6a529u);
-ROWS(tq_dequantise_d64_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x59889f39591253d4u);
-ROWS(tq_dequantise_d64_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x59889f39591253d4u);
-ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0xbd173b23fcda7c02u);
-ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0xbd173b23fcda7c02u);
-ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x073ed98b04349403u);
-ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x073ed98b04349403u);
-ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x1c3e1bf1b6320932u);
-ROWS(tq_dequantise_d128_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x7657cee7bb9a1c50u);
-ROWS(tq_dequantise_d128_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x7657cee7bb9a1c50u);
-ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x239f57b5a2341929u);
-ROWS(tq_dequantise_d128_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x239f57b5a2341929u);
-ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0xbea5f470ccf1cc1bu);
-ROWS(tq_dequantise_d128_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0xbea5f470ccf1cc1bu);
-ROWS(tq_dequantise_d128_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0x373f86e8f91e479cu);
-ROWS(tq_dequantise_d128_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0x373f86e8f91e479cu);
-ROWS(tq_dequantise_d128_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0xf58ba20a479086dfu);
-ROWS(tq_dequantise_d128_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0xf58ba20a479086dfu);
-ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x3d40bde915e8ec72u);
-ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x3d40bde915e8ec72u);
-ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x478e5635ac164b72u);
-ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x478e5635ac164b72u);
-ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x53ccaf96f5873babu);
-ROWS(tq_dequantise_d64_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0xef4e0f6bb53b94d5u);
-ROWS(tq_dequantise_d64_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0xef4e0f6bb53b94d5u);
-ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x17b5a8e8ea0a5089u);
-ROWS(tq_dequantise_d64_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x17b5a8e8ea0a5089u);
-ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x31b46d4f59568226u);
-ROWS(tq_dequantise_d64_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x31b46d4f59568226u);
-ROWS(tq_dequantise_d64_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0x84dc8fd53aa047b9u);
-ROWS(tq_dequantise_d64_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0x84dc8fd53aa047b9u);
-ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x8367f8de3c0e97aeu);
-ROWS(tq_dequantise_d64_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x8367f8de3c0e97aeu);
-ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x6595dcdd8ba9b1c0u);
-ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x6595dcdd8ba9b1c0u);
-ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0xaa0ac0f1629c159fu);
-ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0xaa0ac0f1629c159fu);
-ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x1e550d684f93be90u);
-ROWS(tq_dequantise_d128_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x52c97e89056dcfb2u);
-ROWS(tq_dequantise_d128_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x52c97e89056dcfb2u);
-ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x7968b47f25a453b9u);
-ROWS(tq_dequantise_d128_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x7968b47f25a453b9u);
-ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0xd93fa0c73fcb7a87u);
-ROWS(tq_dequantise_d128_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0xd93fa0c73fcb7a87u);
-ROWS(tq_dequantise_d128_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0x1f3410dba4510ae6u);
-ROWS(tq_dequantise_d128_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0x1f3410dba4510ae6u);
-ROWS(tq_dequantise_d128_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0x14d36c9264c85743u);
-ROWS(tq_dequantise_d128_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0x14d36c9264c85743u);
-ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0xdd552325f7d37350u);
-ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0xdd552325f7d37350u);
-ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0xbca1f68346fe3450u);
-ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0xbca1f68346fe3450u);
-ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x0f9bb754de01d8f7u);
-ROWS(tq_repack_d64_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x6a655a5b0584fb8du);
-ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x4ef0f0846a8db659u);
-ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x74cab8ebe4c7b85cu);
-ROWS(tq_repack_d64_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x86a6e7222cb6a529u);
-ROWS(tq_repack_d64_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x59889f39591253d4u);
-ROWS(tq_repack_d64_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xbd173b23fcda7c02u);
-ROWS(tq_repack_d64_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x073ed98b04349403u);
-ROWS(tq_repack_d128_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x7657cee7bb9a1c50u);
-ROWS(tq_repack_d128_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x239f57b5a2341929u);
-ROWS(tq_repack_d128_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xbea5f470ccf1cc1bu);
-ROWS(tq_repack_d128_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x373f86e8f91e479cu);
-ROWS(tq_repack_d128_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xf58ba20a479086dfu);
-ROWS(tq_repack_d128_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x3d40bde915e8ec72u);
-ROWS(tq_repack_d128_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x478e5635ac164b72u);
-ROWS(tq_repack_d64_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0xef4e0f6bb53b94d5u);
-ROWS(tq_repack_d64_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x17b5a8e8ea0a5089u);
-ROWS(tq_repack_d64_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x31b46d4f59568226u);
-ROWS(tq_repack_d64_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0x84dc8fd53aa047b9u);
-ROWS(tq_repack_d64_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0x8367f8de3c0e97aeu);
-ROWS(tq_repack_d64_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x6595dcdd8ba9b1c0u);
-ROWS(tq_repack_d64_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0xaa0ac0f1629c159fu);
-ROWS(tq_repack_d128_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0x52c97e89056dcfb2u);
-ROWS(tq_repack_d128_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x7968b47f25a453b9u);
-ROWS(tq_repack_d128_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0xd93fa0c73fcb7a87u);
-ROWS(tq_repack_d128_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0x1f3410dba4510ae6u);
-ROWS(tq_repack_d128_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0x14d36c9264c85743u);
-ROWS(tq_repack_d128_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0xdd552325f7d37350u);
-ROWS(tq_repack_d128_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0xbca1f68346fe3450u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0xcce9ef78e7b42c97u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0xcce9ef78e7b42c57u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0xc9bb72dcabbb7657u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0xc9bb72dcabbb7617u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x4e683a09db7ef4b7u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x4e683a09db7ef477u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x9fa9880e93775c17u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x9fa9880e93775bd7u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x7e787430b2674b77u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x7e787430b2674b37u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0xdcfe4c992fd27ab7u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0xdcfe4c992fd27a77u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0x032421d7dbbb2917u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0x032421d7dbbb28d7u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x121854b2c7089897u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x121854b2c7089857u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0xcce9ef78e7b42c97u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0xcce9ef78e7b42c57u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0xc9bb72dcabbb7657u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0xc9bb72dcabbb7617u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0x4e683a09db7ef4b7u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0x4e683a09db7ef477u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x9fa9880e93775c17u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x9fa9880e93775bd7u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x7e787430b2674b77u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x7e787430b2674b37u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0xdcfe4c992fd27ab7u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0xdcfe4c992fd27a77u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0x032421d7dbbb2917u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0x032421d7dbbb28d7u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x121854b2c7089897u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x121854b2c7089857u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0xcce9ef78e7b42c97u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0xcce9ef78e7b42c57u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0xc9bb72dcabbb7657u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0xc9bb72dcabbb7617u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x4e683a09db7ef4b7u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x4e683a09db7ef477u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x9fa9880e93775c17u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x9fa9880e93775bd7u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x7e787430b2674b77u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x7e787430b2674b37u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0xdcfe4c992fd27ab7u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0xdcfe4c992fd27a77u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0x032421d7dbbb2917u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0x032421d7dbbb28d7u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x121854b2c7089897u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x121854b2c7089857u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0xcce9ef78e7b42c97u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0xcce9ef78e7b42c57u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0xc9bb72dcabbb7657u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0xc9bb72dcabbb7617u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x4e683a09db7ef4b7u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x4e683a09db7ef477u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x9fa9880e93775c17u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x9fa9880e93775bd7u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x7e787430b2674b77u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x7e787430b2674b37u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0xdcfe4c992fd27ab7u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0xdcfe4c992fd27a77u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0x032421d7dbbb2917u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0x032421d7dbbb28d7u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x121854b2c7089897u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x121854b2c7089857u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0x14be83a3528950f7u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0x14be83a3528950b7u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x773bcc0c84d0c2d7u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x773bcc0c84d0c297u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0xc833f78d13c6ffd7u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0xc833f78d13c6ff97u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0x4629b280777ff6b7u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0x4629b280777ff677u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x40615c3bf63dccd7u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x40615c3bf63dcc97u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0xdc5dd67d59950637u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0xdc5dd67d599505f7u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x0c7044a0c5644637u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x0c7044a0c56445f7u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x0a9f7949e4e77cf7u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x0a9f7949e4e77cb7u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0x14be83a3528950f7u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0x14be83a3528950b7u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0x773bcc0c84d0c2d7u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0x773bcc0c84d0c297u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0xc833f78d13c6ffd7u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0xc833f78d13c6ff97u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0x4629b280777ff6b7u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0x4629b280777ff677u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x40615c3bf63dccd7u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x40615c3bf63dcc97u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0xdc5dd67d59950637u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0xdc5dd67d599505f7u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x0c7044a0c5644637u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x0c7044a0c56445f7u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x0a9f7949e4e77cf7u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x0a9f7949e4e77cb7u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0x14be83a3528950f7u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0x14be83a3528950b7u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x773bcc0c84d0c2d7u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x773bcc0c84d0c297u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0xc833f78d13c6ffd7u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0xc833f78d13c6ff97u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0x4629b280777ff6b7u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0x4629b280777ff677u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x40615c3bf63dccd7u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x40615c3bf63dcc97u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0xdc5dd67d59950637u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0xdc5dd67d599505f7u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x0c7044a0c5644637u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x0c7044a0c56445f7u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x0a9f7949e4e77cf7u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x0a9f7949e4e77cb7u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0x14be83a3528950f7u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0x14be83a3528950b7u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x773bcc0c84d0c2d7u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x773bcc0c84d0c297u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0xc833f78d13c6ffd7u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0xc833f78d13c6ff97u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0x4629b280777ff6b7u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0x4629b280777ff677u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x40615c3bf63dccd7u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x40615c3bf63dcc97u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0xdc5dd67d59950637u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0xdc5dd67d599505f7u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x0c7044a0c5644637u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x0c7044a0c56445f7u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x0a9f7949e4e77cf7u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x0a9f7949e4e77cb7u);
+ROWS(tq_append_d64_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0x3c4115ec38dd3c45u);
+ROWS(tq_append_d64_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0x3c4115ec38dd3c45u);
+ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x792c0d34dec44bb7u);
+ROWS(tq_append_d64_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x792c0d34dec44bb7u);
+ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0xe1b36e28a509ae24u);
+ROWS(tq_append_d64_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0xe1b36e28a509ae24u);
+ROWS(tq_append_d64_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "rows", 1, 0x186ab1bd37425249u);
+ROWS(tq_append_d64_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0x186ab1bd37425249u);
+ROWS(tq_append_d64_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x7043267e453ac22eu);
+ROWS(tq_append_d64_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x7043267e453ac22eu);
+ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x63d4d0237eba97f4u);
+ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x63d4d0237eba97f4u);
+ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x70c976b8354400e1u);
+ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x70c976b8354400e1u);
+ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0xcf4607fc493704e5u);
+ROWS(tq_append_d128_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0xd1d70575505bb782u);
+ROWS(tq_append_d128_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0xd1d70575505bb782u);
+ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x3140639b3910edd3u);
+ROWS(tq_append_d128_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x3140639b3910edd3u);
+ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0xefb0cdbfc38f78ebu);
+ROWS(tq_append_d128_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0xefb0cdbfc38f78ebu);
+ROWS(tq_append_d128_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "rows", 1, 0x39b6dadb8c2aa814u);
+ROWS(tq_append_d128_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0x39b6dadb8c2aa814u);
+ROWS(tq_append_d128_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "rows", 1, 0xe41cc7492ef28f83u);
+ROWS(tq_append_d128_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0xe41cc7492ef28f83u);
+ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x33395db8872f0f18u);
+ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x33395db8872f0f18u);
+ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x69cb386ad79fd518u);
+ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x69cb386ad79fd518u);
+ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0x3808f36eae26f222u);
+ROWS(tq_append_d64_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0x4877976fbbad21a9u);
+ROWS(tq_append_d64_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0x4877976fbbad21a9u);
+ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x085e238ad9cd5bf7u);
+ROWS(tq_append_d64_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x085e238ad9cd5bf7u);
+ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x248389c4434b77eau);
+ROWS(tq_append_d64_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x248389c4434b77eau);
+ROWS(tq_append_d64_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "rows", 1, 0x3f0d9434690b3b25u);
+ROWS(tq_append_d64_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0x3f0d9434690b3b25u);
+ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 1, 0xc6040b957a02baa0u);
+ROWS(tq_append_d64_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0xc6040b957a02baa0u);
+ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x30f83a58bdee141au);
+ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x30f83a58bdee141au);
+ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x4a296902b34d598du);
+ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x4a296902b34d598du);
+ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0xfaa10a998aa7c509u);
+ROWS(tq_append_d128_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0xfab63c110f03caccu);
+ROWS(tq_append_d128_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0xfab63c110f03caccu);
+ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0xfdca26545896065bu);
+ROWS(tq_append_d128_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0xfdca26545896065bu);
+ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0x9051e7b05d0db843u);
+ROWS(tq_append_d128_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0x9051e7b05d0db843u);
+ROWS(tq_append_d128_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "rows", 1, 0xc4419587f82b7ffau);
+ROWS(tq_append_d128_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0xc4419587f82b7ffau);
+ROWS(tq_append_d128_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "rows", 1, 0x141352d5d4216eabu);
+ROWS(tq_append_d128_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0x141352d5d4216eabu);
+ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x60f336a7df3c2876u);
+ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x60f336a7df3c2876u);
+ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x5a73ca18fa9aa276u);
+ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x5a73ca18fa9aa276u);
+ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0x8a6543be4396bc2cu);
+ROWS(tq_dequantise_d64_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0x3c4115ec38dd3c45u);
+ROWS(tq_dequantise_d64_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0x3c4115ec38dd3c45u);
+ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x792c0d34dec44bb7u);
+ROWS(tq_dequantise_d64_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x792c0d34dec44bb7u);
+ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0xe1b36e28a509ae24u);
+ROWS(tq_dequantise_d64_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0xe1b36e28a509ae24u);
+ROWS(tq_dequantise_d64_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0x186ab1bd37425249u);
+ROWS(tq_dequantise_d64_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0x186ab1bd37425249u);
+ROWS(tq_dequantise_d64_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x7043267e453ac22eu);
+ROWS(tq_dequantise_d64_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x7043267e453ac22eu);
+ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x63d4d0237eba97f4u);
+ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x63d4d0237eba97f4u);
+ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x70c976b8354400e1u);
+ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x70c976b8354400e1u);
+ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xcf4607fc493704e5u);
+ROWS(tq_dequantise_d128_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0xd1d70575505bb782u);
+ROWS(tq_dequantise_d128_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0xd1d70575505bb782u);
+ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x3140639b3910edd3u);
+ROWS(tq_dequantise_d128_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x3140639b3910edd3u);
+ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0xefb0cdbfc38f78ebu);
+ROWS(tq_dequantise_d128_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0xefb0cdbfc38f78ebu);
+ROWS(tq_dequantise_d128_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0x39b6dadb8c2aa814u);
+ROWS(tq_dequantise_d128_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0x39b6dadb8c2aa814u);
+ROWS(tq_dequantise_d128_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0xe41cc7492ef28f83u);
+ROWS(tq_dequantise_d128_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0xe41cc7492ef28f83u);
+ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x33395db8872f0f18u);
+ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x33395db8872f0f18u);
+ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x69cb386ad79fd518u);
+ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x69cb386ad79fd518u);
+ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x3808f36eae26f222u);
+ROWS(tq_dequantise_d64_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0x4877976fbbad21a9u);
+ROWS(tq_dequantise_d64_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0x4877976fbbad21a9u);
+ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x085e238ad9cd5bf7u);
+ROWS(tq_dequantise_d64_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x085e238ad9cd5bf7u);
+ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x248389c4434b77eau);
+ROWS(tq_dequantise_d64_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x248389c4434b77eau);
+ROWS(tq_dequantise_d64_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0x3f0d9434690b3b25u);
+ROWS(tq_dequantise_d64_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0x3f0d9434690b3b25u);
+ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0xc6040b957a02baa0u);
+ROWS(tq_dequantise_d64_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0xc6040b957a02baa0u);
+ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x30f83a58bdee141au);
+ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x30f83a58bdee141au);
+ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x4a296902b34d598du);
+ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x4a296902b34d598du);
+ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xfaa10a998aa7c509u);
+ROWS(tq_dequantise_d128_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0xfab63c110f03caccu);
+ROWS(tq_dequantise_d128_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0xfab63c110f03caccu);
+ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0xfdca26545896065bu);
+ROWS(tq_dequantise_d128_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0xfdca26545896065bu);
+ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0x9051e7b05d0db843u);
+ROWS(tq_dequantise_d128_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0x9051e7b05d0db843u);
+ROWS(tq_dequantise_d128_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0xc4419587f82b7ffau);
+ROWS(tq_dequantise_d128_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0xc4419587f82b7ffau);
+ROWS(tq_dequantise_d128_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0x141352d5d4216eabu);
+ROWS(tq_dequantise_d128_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0x141352d5d4216eabu);
+ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x60f336a7df3c2876u);
+ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x60f336a7df3c2876u);
+ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x5a73ca18fa9aa276u);
+ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x5a73ca18fa9aa276u);
+ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x8a6543be4396bc2cu);
+ROWS(tq_repack_d64_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x3c4115ec38dd3c45u);
+ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x792c0d34dec44bb7u);
+ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xe1b36e28a509ae24u);
+ROWS(tq_repack_d64_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x186ab1bd37425249u);
+ROWS(tq_repack_d64_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x7043267e453ac22eu);
+ROWS(tq_repack_d64_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x63d4d0237eba97f4u);
+ROWS(tq_repack_d64_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x70c976b8354400e1u);
+ROWS(tq_repack_d128_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xd1d70575505bb782u);
+ROWS(tq_repack_d128_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x3140639b3910edd3u);
+ROWS(tq_repack_d128_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xefb0cdbfc38f78ebu);
+ROWS(tq_repack_d128_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x39b6dadb8c2aa814u);
+ROWS(tq_repack_d128_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xe41cc7492ef28f83u);
+ROWS(tq_repack_d128_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x33395db8872f0f18u);
+ROWS(tq_repack_d128_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x69cb386ad79fd518u);
+ROWS(tq_repack_d64_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0x4877976fbbad21a9u);
+ROWS(tq_repack_d64_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x085e238ad9cd5bf7u);
+ROWS(tq_repack_d64_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x248389c4434b77eau);
+ROWS(tq_repack_d64_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0x3f0d9434690b3b25u);
+ROWS(tq_repack_d64_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0xc6040b957a02baa0u);
+ROWS(tq_repack_d64_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x30f83a58bdee141au);
+ROWS(tq_repack_d64_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0x4a296902b34d598du);
+ROWS(tq_repack_d128_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0xfab63c110f03caccu);
+ROWS(tq_repack_d128_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0xfdca26545896065bu);
+ROWS(tq_repack_d128_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0x9051e7b05d0db843u);
+ROWS(tq_repack_d128_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0xc4419587f82b7ffau);
+ROWS(tq_repack_d128_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0x141352d5d4216eabu);
+ROWS(tq_repack_d128_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0x60f336a7df3c2876u);
+ROWS(tq_repack_d128_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x5a73ca18fa9aa276u);
+PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel__c, tqk_turbo2_d64_v_panel__c, "rows", 1, 0xcce9ef78e7b42c17u);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel__c, tqk_turbo3_d64_v_panel__c, "rows", 1, 0xc9bb72dcabbb75d7u);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel__c, tqk_turbo4_d64_v_panel__c, "rows", 1, 0x4e683a09db7ef437u);
+PREFILL(tq_prefill_d64_g1_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel__c, tqk_gain2_d64_v_panel__c, "rows", 1, 0x9fa9880e93775b97u);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel__c, tqk_gain3_d64_v_panel__c, "rows", 1, 0x7e787430b2674af7u);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel__c, tqk_gain4_d64_v_panel__c, "rows", 1, 0xdcfe4c992fd27a37u);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel__c, tqk_q8_0_d64_v_panel__c, "rows", 1, 0x032421d7dbbb2897u);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel__c, tqk_f16_d64_v_panel__c, "rows", 1, 0x121854b2c7089817u);
+PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel__c, tqk_turbo2_d64_v_panel__c, "rows", 1, 0xcce9ef78e7b42c17u);
+PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel__c, tqk_turbo3_d64_v_panel__c, "rows", 1, 0xc9bb72dcabbb75d7u);
+PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel__c, tqk_turbo4_d64_v_panel__c, "rows", 1, 0x4e683a09db7ef437u);
+PREFILL(tq_prefill_d64_g3_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel__c, tqk_gain2_d64_v_panel__c, "rows", 1, 0x9fa9880e93775b97u);
+PREFILL(tq_prefill_d64_g3_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel__c, tqk_gain3_d64_v_panel__c, "rows", 1, 0x7e787430b2674af7u);
+PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel__c, tqk_gain4_d64_v_panel__c, "rows", 1, 0xdcfe4c992fd27a37u);
+PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel__c, tqk_q8_0_d64_v_panel__c, "rows", 1, 0x032421d7dbbb2897u);
+PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel__c, tqk_f16_d64_v_panel__c, "rows", 1, 0x121854b2c7089817u);
+PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel__c, tqk_turbo2_d64_v_panel__c, "rows", 1, 0xcce9ef78e7b42c17u);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel__c, tqk_turbo3_d64_v_panel__c, "rows", 1, 0xc9bb72dcabbb75d7u);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel__c, tqk_turbo4_d64_v_panel__c, "rows", 1, 0x4e683a09db7ef437u);
+PREFILL(tq_prefill_d64_g4_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel__c, tqk_gain2_d64_v_panel__c, "rows", 1, 0x9fa9880e93775b97u);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel__c, tqk_gain3_d64_v_panel__c, "rows", 1, 0x7e787430b2674af7u);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel__c, tqk_gain4_d64_v_panel__c, "rows", 1, 0xdcfe4c992fd27a37u);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel__c, tqk_q8_0_d64_v_panel__c, "rows", 1, 0x032421d7dbbb2897u);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel__c, tqk_f16_d64_v_panel__c, "rows", 1, 0x121854b2c7089817u);
+PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel__c, tqk_turbo2_d64_v_panel__c, "rows", 1, 0xcce9ef78e7b42c17u);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel__c, tqk_turbo3_d64_v_panel__c, "rows", 1, 0xc9bb72dcabbb75d7u);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel__c, tqk_turbo4_d64_v_panel__c, "rows", 1, 0x4e683a09db7ef437u);
+PREFILL(tq_prefill_d64_g8_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel__c, tqk_gain2_d64_v_panel__c, "rows", 1, 0x9fa9880e93775b97u);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel__c, tqk_gain3_d64_v_panel__c, "rows", 1, 0x7e787430b2674af7u);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel__c, tqk_gain4_d64_v_panel__c, "rows", 1, 0xdcfe4c992fd27a37u);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel__c, tqk_q8_0_d64_v_panel__c, "rows", 1, 0x032421d7dbbb2897u);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel__c, tqk_f16_d64_v_panel__c, "rows", 1, 0x121854b2c7089817u);
+PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel__c, tqk_turbo2_d128_v_panel__c, "rows", 1, 0x14be83a352895077u);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel__c, tqk_turbo3_d128_v_panel__c, "rows", 1, 0x773bcc0c84d0c257u);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel__c, tqk_turbo4_d128_v_panel__c, "rows", 1, 0xc833f78d13c6ff57u);
+PREFILL(tq_prefill_d128_g1_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel__c, tqk_gain2_d128_v_panel__c, "rows", 1, 0x4629b280777ff637u);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel__c, tqk_gain3_d128_v_panel__c, "rows", 1, 0x40615c3bf63dcc57u);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel__c, tqk_gain4_d128_v_panel__c, "rows", 1, 0xdc5dd67d599505b7u);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel__c, tqk_q8_0_d128_v_panel__c, "rows", 1, 0x0c7044a0c56445b7u);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel__c, tqk_f16_d128_v_panel__c, "rows", 1, 0x0a9f7949e4e77c77u);
+PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel__c, tqk_turbo2_d128_v_panel__c, "rows", 1, 0x14be83a352895077u);
+PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel__c, tqk_turbo3_d128_v_panel__c, "rows", 1, 0x773bcc0c84d0c257u);
+PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel__c, tqk_turbo4_d128_v_panel__c, "rows", 1, 0xc833f78d13c6ff57u);
+PREFILL(tq_prefill_d128_g3_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel__c, tqk_gain2_d128_v_panel__c, "rows", 1, 0x4629b280777ff637u);
+PREFILL(tq_prefill_d128_g3_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel__c, tqk_gain3_d128_v_panel__c, "rows", 1, 0x40615c3bf63dcc57u);
+PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel__c, tqk_gain4_d128_v_panel__c, "rows", 1, 0xdc5dd67d599505b7u);
+PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel__c, tqk_q8_0_d128_v_panel__c, "rows", 1, 0x0c7044a0c56445b7u);
+PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel__c, tqk_f16_d128_v_panel__c, "rows", 1, 0x0a9f7949e4e77c77u);
+PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel__c, tqk_turbo2_d128_v_panel__c, "rows", 1, 0x14be83a352895077u);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel__c, tqk_turbo3_d128_v_panel__c, "rows", 1, 0x773bcc0c84d0c257u);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel__c, tqk_turbo4_d128_v_panel__c, "rows", 1, 0xc833f78d13c6ff57u);
+PREFILL(tq_prefill_d128_g4_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel__c, tqk_gain2_d128_v_panel__c, "rows", 1, 0x4629b280777ff637u);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel__c, tqk_gain3_d128_v_panel__c, "rows", 1, 0x40615c3bf63dcc57u);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel__c, tqk_gain4_d128_v_panel__c, "rows", 1, 0xdc5dd67d599505b7u);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel__c, tqk_q8_0_d128_v_panel__c, "rows", 1, 0x0c7044a0c56445b7u);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel__c, tqk_f16_d128_v_panel__c, "rows", 1, 0x0a9f7949e4e77c77u);
+PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel__c, tqk_turbo2_d128_v_panel__c, "rows", 1, 0x14be83a352895077u);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel__c, tqk_turbo3_d128_v_panel__c, "rows", 1, 0x773bcc0c84d0c257u);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel__c, tqk_turbo4_d128_v_panel__c, "rows", 1, 0xc833f78d13c6ff57u);
+PREFILL(tq_prefill_d128_g8_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel__c, tqk_gain2_d128_v_panel__c, "rows", 1, 0x4629b280777ff637u);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel__c, tqk_gain3_d128_v_panel__c, "rows", 1, 0x40615c3bf63dcc57u);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel__c, tqk_gain4_d128_v_panel__c, "rows", 1, 0xdc5dd67d599505b7u);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel__c, tqk_q8_0_d128_v_panel__c, "rows", 1, 0x0c7044a0c56445b7u);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel__c, tqk_f16_d128_v_panel__c, "rows", 1, 0x0a9f7949e4e77c77u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128,
@@ -1365,6 +1468,70 @@ static const tq_variant *const VARIANTS[] = {
     &tq_repack_d128_vgain3_tile_cpu__c,
     &tq_repack_d128_vgain4_tile_cpu__c,
     &tq_repack_d128_vq8_0_tile_cpu__c,
+    &tq_prefill_d64_g1_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d64_g1_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d64_g1_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d64_g1_kgain2_vgain2_rows__c,
+    &tq_prefill_d64_g1_kgain3_vgain3_rows__c,
+    &tq_prefill_d64_g1_kgain4_vgain4_rows__c,
+    &tq_prefill_d64_g1_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d64_g1_kf16_vf16_rows__c,
+    &tq_prefill_d64_g3_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d64_g3_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d64_g3_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d64_g3_kgain2_vgain2_rows__c,
+    &tq_prefill_d64_g3_kgain3_vgain3_rows__c,
+    &tq_prefill_d64_g3_kgain4_vgain4_rows__c,
+    &tq_prefill_d64_g3_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d64_g3_kf16_vf16_rows__c,
+    &tq_prefill_d64_g4_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d64_g4_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d64_g4_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d64_g4_kgain2_vgain2_rows__c,
+    &tq_prefill_d64_g4_kgain3_vgain3_rows__c,
+    &tq_prefill_d64_g4_kgain4_vgain4_rows__c,
+    &tq_prefill_d64_g4_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d64_g4_kf16_vf16_rows__c,
+    &tq_prefill_d64_g8_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d64_g8_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d64_g8_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d64_g8_kgain2_vgain2_rows__c,
+    &tq_prefill_d64_g8_kgain3_vgain3_rows__c,
+    &tq_prefill_d64_g8_kgain4_vgain4_rows__c,
+    &tq_prefill_d64_g8_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d64_g8_kf16_vf16_rows__c,
+    &tq_prefill_d128_g1_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d128_g1_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d128_g1_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d128_g1_kgain2_vgain2_rows__c,
+    &tq_prefill_d128_g1_kgain3_vgain3_rows__c,
+    &tq_prefill_d128_g1_kgain4_vgain4_rows__c,
+    &tq_prefill_d128_g1_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d128_g1_kf16_vf16_rows__c,
+    &tq_prefill_d128_g3_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d128_g3_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d128_g3_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d128_g3_kgain2_vgain2_rows__c,
+    &tq_prefill_d128_g3_kgain3_vgain3_rows__c,
+    &tq_prefill_d128_g3_kgain4_vgain4_rows__c,
+    &tq_prefill_d128_g3_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d128_g3_kf16_vf16_rows__c,
+    &tq_prefill_d128_g4_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d128_g4_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d128_g4_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d128_g4_kgain2_vgain2_rows__c,
+    &tq_prefill_d128_g4_kgain3_vgain3_rows__c,
+    &tq_prefill_d128_g4_kgain4_vgain4_rows__c,
+    &tq_prefill_d128_g4_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d128_g4_kf16_vf16_rows__c,
+    &tq_prefill_d128_g8_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d128_g8_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d128_g8_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d128_g8_kgain2_vgain2_rows__c,
+    &tq_prefill_d128_g8_kgain3_vgain3_rows__c,
+    &tq_prefill_d128_g8_kgain4_vgain4_rows__c,
+    &tq_prefill_d128_g8_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d128_g8_kf16_vf16_rows__c,
 };
 
 extern const tq_registry tq_registry_c;

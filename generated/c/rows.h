@@ -40,6 +40,22 @@ TQV_INLINE void prefetch_rows(const tq_keys *keys, int i, const int n, const siz
     }
 }
 
+/* ---- panels of prefill, see tq_panel ----------------------------------------------------------------------------- */
+
+enum { STRIP = 2 * TQV_LANES };
+
+/* Where value 0 of keys i to i + TQV_LANES - 1 goes in a panel of K; values are STRIP floats apart. */
+TQV_INLINE float *keys_in_panel(float *panel, int i, int values) {
+    return panel + i / STRIP * STRIP * values + i % STRIP;
+}
+
+/* Where values j to j + TQV_LANES - 1 of key i go in a panel of V; keys are *width floats apart. */
+TQV_INLINE float *values_in_panel(float *panel, int i, int j, int values, int *width) {
+    const int strip = j / STRIP * STRIP;
+    *width = values - strip < STRIP ? values - strip : STRIP;
+    return panel + strip * TQ_MAX_TILE + i * *width + j - strip;
+}
+
 /* What the stages at GQA ratio g point to, out of the texts that take it as their first argument. */
 #define TQ_AT_GQA(g)                                                                                                   \
     static void prepare_g##g(const float *q, size_t q_head_stride, float factor, void *prepared) {                     \

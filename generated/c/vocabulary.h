@@ -10,6 +10,7 @@
 enum {
     TQV_LANES = 8, /* 32-bit lanes of a vector; keys per K group */
     TQV_UNITS = 2, /* units of 32 values whose V sums share a vector */
+    TQV_REGISTERS = 16, /* vectors that the machine holds: how large a block of products may be */
 };
 
 typedef struct {
@@ -125,6 +126,12 @@ TQV_INLINE tqv_bits tqv_to_i32(tqv_f32 a) {
 TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
     tqv_f32 y;
     TQV_EACH y.v[i] = (float)a.i32[i];
+    return y;
+}
+/* of signed byte k of each lane */
+TQV_INLINE tqv_f32 tqv_from_byte(tqv_bits a, int k) {
+    tqv_f32 y;
+    TQV_EACH y.v[i] = (float)a.i8[4 * i + k];
     return y;
 }
 /* Without branches: the exponent is shifted into place by a multiplication, which is exact, subnormals included. */

@@ -109,3 +109,38 @@ const tq_v_stage tqk_f16_d64_v_g4_rows__x86_64_v3 = {0, 0, NULL, 0.0f, 0, HEAD_D
 TQ_AT_GQA(8)
 const tq_k_stage tqk_f16_d64_k_g8_rows__x86_64_v3 = {sizeof(query) + 8 * HEAD_DIM * sizeof(float), prepare_g8, score_g8};
 const tq_v_stage tqk_f16_d64_v_g8_rows__x86_64_v3 = {0, 0, NULL, 0.0f, 0, HEAD_DIM, NULL, accumulate_g8, finish};
+/* ---- prefill ----------------------------------------------------------------------------------------------------- */
+
+#include "rows.h"
+#include "tq_kernel.h"
+#include "vocabulary.h"
+
+static void decode_k(const tq_keys *keys, float *panel) {
+    _Alignas(64) float rows[TQV_LANES * 64];
+    for (int i = 0; i < keys->n; i += TQV_LANES) {
+        const uint8_t *row = keys->group[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
+        const int n = keys->n - i < TQV_LANES ? keys->n - i : TQV_LANES;
+        memset(rows + n * 64, 0, (size_t)((TQV_LANES - n) * 64) * sizeof *rows);
+        for (int r = 0; r < n; r++)
+            for (int j = 0; j < 64; j += TQV_LANES)
+                tqv_store(rows + r * 64 + j, tqv_from_f16(row + (size_t)r * keys->stride + 2 * j));
+        float *to = keys_in_panel(panel, i, 64);
+        for (int j = 0; j < 64; j += 4) {
+            tqv_bits x[4];
+            tqv_load_words((const uint8_t *)(rows + j), 64 * sizeof *rows, x);
+            TQV_UNROLL for (int c = 0; c < 4; c++)
+                tqv_bstore(to + (j + c) * STRIP, x[c]);
+        }
+    }
+}
+
+static void decode_v(const tq_keys *keys, float *panel) {
+    for (int i = 0; i < keys->n; i++) {
+        const uint8_t *row = keys->group[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
+        for (int j = 0, width; j < 64; j += TQV_LANES)
+            tqv_store(values_in_panel(panel, i, j, 64, &width), tqv_from_f16(row + 2 * j));
+    }
+}
+
+const tq_panel tqk_f16_d64_k_panel__x86_64_v3 = {decode_k, NULL};
+const tq_panel tqk_f16_d64_v_panel__x86_64_v3 = {decode_v, NULL};

@@ -634,6 +634,7 @@ static const tq_format_spec *const FORMATS[] = {
 
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */
 
+extern void tqk_prefill__x86_64_v3(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch);
 extern void tqk_decode__x86_64_v3(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out);
 extern const tq_k_stage tqk_turbo2_d64_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d64_v_g1_rows__x86_64_v3;
@@ -643,6 +644,8 @@ extern const tq_k_stage tqk_turbo2_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_turbo2_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d64_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_turbo2_d64_k_panel__x86_64_v3;
+extern const tq_panel tqk_turbo2_d64_v_panel__x86_64_v3;
 extern int tqk_turbo2_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo2_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d64_k_g1_rows__x86_64_v3;
@@ -653,6 +656,8 @@ extern const tq_k_stage tqk_turbo3_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_turbo3_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d64_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_turbo3_d64_k_panel__x86_64_v3;
+extern const tq_panel tqk_turbo3_d64_v_panel__x86_64_v3;
 extern int tqk_turbo3_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo3_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo4_d64_k_g1_rows__x86_64_v3;
@@ -663,6 +668,8 @@ extern const tq_k_stage tqk_turbo4_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_turbo4_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d64_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_turbo4_d64_k_panel__x86_64_v3;
+extern const tq_panel tqk_turbo4_d64_v_panel__x86_64_v3;
 extern int tqk_turbo4_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain2_d64_k_g1_rows__x86_64_v3;
@@ -673,6 +680,8 @@ extern const tq_k_stage tqk_gain2_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_gain2_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d64_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_gain2_d64_k_panel__x86_64_v3;
+extern const tq_panel tqk_gain2_d64_v_panel__x86_64_v3;
 extern int tqk_gain2_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain2_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d64_k_g1_rows__x86_64_v3;
@@ -683,6 +692,8 @@ extern const tq_k_stage tqk_gain3_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_gain3_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d64_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_gain3_d64_k_panel__x86_64_v3;
+extern const tq_panel tqk_gain3_d64_v_panel__x86_64_v3;
 extern int tqk_gain3_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain3_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain4_d64_k_g1_rows__x86_64_v3;
@@ -693,6 +704,8 @@ extern const tq_k_stage tqk_gain4_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_gain4_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d64_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_gain4_d64_k_panel__x86_64_v3;
+extern const tq_panel tqk_gain4_d64_v_panel__x86_64_v3;
 extern int tqk_gain4_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain4_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_q8_0_d64_k_g1_rows__x86_64_v3;
@@ -703,6 +716,8 @@ extern const tq_k_stage tqk_q8_0_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_q8_0_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d64_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_q8_0_d64_k_panel__x86_64_v3;
+extern const tq_panel tqk_q8_0_d64_v_panel__x86_64_v3;
 extern int tqk_q8_0_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_q8_0_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_f16_d64_k_g1_rows__x86_64_v3;
@@ -713,6 +728,8 @@ extern const tq_k_stage tqk_f16_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_f16_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_f16_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_f16_d64_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_f16_d64_k_panel__x86_64_v3;
+extern const tq_panel tqk_f16_d64_v_panel__x86_64_v3;
 extern int tqk_f16_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo2_d128_k_g1_rows__x86_64_v3;
@@ -723,6 +740,8 @@ extern const tq_k_stage tqk_turbo2_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_turbo2_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d128_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_turbo2_d128_k_panel__x86_64_v3;
+extern const tq_panel tqk_turbo2_d128_v_panel__x86_64_v3;
 extern int tqk_turbo2_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo2_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d128_k_g1_rows__x86_64_v3;
@@ -733,6 +752,8 @@ extern const tq_k_stage tqk_turbo3_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_turbo3_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d128_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_turbo3_d128_k_panel__x86_64_v3;
+extern const tq_panel tqk_turbo3_d128_v_panel__x86_64_v3;
 extern int tqk_turbo3_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo3_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo4_d128_k_g1_rows__x86_64_v3;
@@ -743,6 +764,8 @@ extern const tq_k_stage tqk_turbo4_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_turbo4_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d128_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_turbo4_d128_k_panel__x86_64_v3;
+extern const tq_panel tqk_turbo4_d128_v_panel__x86_64_v3;
 extern int tqk_turbo4_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain2_d128_k_g1_rows__x86_64_v3;
@@ -753,6 +776,8 @@ extern const tq_k_stage tqk_gain2_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_gain2_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d128_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_gain2_d128_k_panel__x86_64_v3;
+extern const tq_panel tqk_gain2_d128_v_panel__x86_64_v3;
 extern int tqk_gain2_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain2_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d128_k_g1_rows__x86_64_v3;
@@ -763,6 +788,8 @@ extern const tq_k_stage tqk_gain3_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_gain3_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d128_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_gain3_d128_k_panel__x86_64_v3;
+extern const tq_panel tqk_gain3_d128_v_panel__x86_64_v3;
 extern int tqk_gain3_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain3_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain4_d128_k_g1_rows__x86_64_v3;
@@ -773,6 +800,8 @@ extern const tq_k_stage tqk_gain4_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_gain4_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d128_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_gain4_d128_k_panel__x86_64_v3;
+extern const tq_panel tqk_gain4_d128_v_panel__x86_64_v3;
 extern int tqk_gain4_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain4_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_q8_0_d128_k_g1_rows__x86_64_v3;
@@ -783,6 +812,8 @@ extern const tq_k_stage tqk_q8_0_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_q8_0_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d128_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_q8_0_d128_k_panel__x86_64_v3;
+extern const tq_panel tqk_q8_0_d128_v_panel__x86_64_v3;
 extern int tqk_q8_0_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_q8_0_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_f16_d128_k_g1_rows__x86_64_v3;
@@ -793,6 +824,8 @@ extern const tq_k_stage tqk_f16_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_f16_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_f16_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_f16_d128_v_g8_rows__x86_64_v3;
+extern const tq_panel tqk_f16_d128_k_panel__x86_64_v3;
+extern const tq_panel tqk_f16_d128_v_panel__x86_64_v3;
 extern int tqk_f16_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 
@@ -805,288 +838,358 @@ extern void tqk_f16_d128_dequantise__x86_64_v3(const uint8_t *row, const float *
                                 .layout = lay, .keys_per_unit = keys, .target = "x86-64-v3", .key = content,        \
                                 .impl = &variant##_impl,                                                               \
                                 .decode = tqk_decode__x86_64_v3}
+#define PREFILL(variant, k_spec, v_spec, k_dim, v_dim, g, k_panel, v_panel, lay, keys, content)                        \
+    static const tq_prefill_impl variant##_impl = {k_dim, v_dim, &k_panel, &v_panel};                                  \
+    extern const tq_variant variant;                                                                                   \
+    const tq_variant variant = {.name = #variant, .op = TQ_OP_PREFILL, .k = k_spec, .v = v_spec, .gqa = g,             \
+                                .layout = lay, .keys_per_unit = keys, .target = "x86-64-v3", .key = content,        \
+                                .prefill_impl = &variant##_impl, .prefill = tqk_prefill__x86_64_v3}
 #define ROWS(variant, operation, k_spec, v_spec, append_fn, dequantise_fn, lay, keys, content)                         \
     extern const tq_variant variant;                                                                                   \
     const tq_variant variant = {.name = #variant, .op = operation, .k = k_spec, .v = v_spec, .layout = lay,            \
                                 .keys_per_unit = keys, .target = "x86-64-v3", .key = content, .append = append_fn,  \
                                 .dequantise = dequantise_fn}
 
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa64u);
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa24u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x7a48d64245838ae4u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x7a48d64245838aa4u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x02569c0e99d61204u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x02569c0e99d611c4u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608e4u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608a4u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f84u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f44u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd92c4u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd9284u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab924u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab8e4u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e03c4u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e0384u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa64u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa24u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x7a48d64245838ae4u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x7a48d64245838aa4u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x02569c0e99d61204u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x02569c0e99d611c4u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608e4u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608a4u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f84u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f44u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd92c4u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd9284u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab924u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab8e4u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e03c4u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e0384u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa64u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa24u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x7a48d64245838ae4u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x7a48d64245838aa4u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x02569c0e99d61204u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x02569c0e99d611c4u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608e4u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608a4u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f84u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f44u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd92c4u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd9284u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab924u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab8e4u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e03c4u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e0384u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa64u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xe6f7eaa40fcdfa24u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x7a48d64245838ae4u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x7a48d64245838aa4u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x02569c0e99d61204u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x02569c0e99d611c4u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608e4u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x2a4c6c5f193608a4u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f84u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xbf3a13e6fc547f44u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd92c4u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x7558d4f128bd9284u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab924u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x89c448c1feeab8e4u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e03c4u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x9378b773cc8e0384u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x89f145db7b358884u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x89f145db7b358844u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f64u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f24u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dc024u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dbfe4u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71b04u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71ac4u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cda4u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cd64u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed34c4u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed3484u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6344u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6304u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859da4u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859d64u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x89f145db7b358884u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x89f145db7b358844u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f64u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f24u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dc024u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dbfe4u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71b04u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71ac4u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cda4u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cd64u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed34c4u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed3484u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6344u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6304u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859da4u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859d64u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x89f145db7b358884u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x89f145db7b358844u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f64u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f24u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dc024u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dbfe4u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71b04u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71ac4u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cda4u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cd64u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed34c4u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed3484u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6344u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6304u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859da4u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859d64u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x89f145db7b358884u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x89f145db7b358844u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f64u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x68b2d2cfc5127f24u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dc024u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xc5efd26b306dbfe4u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71b04u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xc09aa04697c71ac4u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cda4u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0a306f056dc6cd64u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed34c4u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0831dc3473ed3484u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6344u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x37166c236f0f6304u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859da4u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x2e5b375f21859d64u);
-ROWS(tq_append_d64_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0xc11c8f6ae7af821cu);
-ROWS(tq_append_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc11c8f6ae7af821cu);
-ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x3fd2f3ac2bb76618u);
-ROWS(tq_append_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x3fd2f3ac2bb76618u);
-ROWS(tq_append_d64_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x5ba04b4a1d6758ffu);
-ROWS(tq_append_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5ba04b4a1d6758ffu);
-ROWS(tq_append_d64_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0x5a566d1818cc5028u);
-ROWS(tq_append_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5a566d1818cc5028u);
-ROWS(tq_append_d64_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0xb29ca763bcd1d313u);
-ROWS(tq_append_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb29ca763bcd1d313u);
-ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x230a726597d79db9u);
-ROWS(tq_append_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x230a726597d79db9u);
-ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x6ed28a97e7535ae6u);
-ROWS(tq_append_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x6ed28a97e7535ae6u);
-ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x403955d426898b31u);
-ROWS(tq_append_d128_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0xf6fe1fc897bbd3cbu);
-ROWS(tq_append_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xf6fe1fc897bbd3cbu);
-ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x5ec9a0553f49e2f4u);
-ROWS(tq_append_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5ec9a0553f49e2f4u);
-ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0xc91cb7f3cf4a49aeu);
-ROWS(tq_append_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc91cb7f3cf4a49aeu);
-ROWS(tq_append_d128_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0x23f22f605b68d9b7u);
-ROWS(tq_append_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x23f22f605b68d9b7u);
-ROWS(tq_append_d128_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0x7b3b4fa93ab88ec2u);
-ROWS(tq_append_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x7b3b4fa93ab88ec2u);
-ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0x814cb16ec8adc2a9u);
-ROWS(tq_append_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x814cb16ec8adc2a9u);
-ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x96ba1cde4bf6dfb5u);
-ROWS(tq_append_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x96ba1cde4bf6dfb5u);
-ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0xfe44c1c020d96842u);
-ROWS(tq_append_d64_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0x5167deb8341d78acu);
-ROWS(tq_append_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5167deb8341d78acu);
-ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x6602661525cb2530u);
-ROWS(tq_append_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x6602661525cb2530u);
-ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0xd242d443886db969u);
-ROWS(tq_append_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd242d443886db969u);
-ROWS(tq_append_d64_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0xfb8282c60c68b920u);
-ROWS(tq_append_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xfb8282c60c68b920u);
-ROWS(tq_append_d64_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0x3829f0024b81acd5u);
-ROWS(tq_append_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x3829f0024b81acd5u);
-ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x7ddae60a9ce4f56fu);
-ROWS(tq_append_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x7ddae60a9ce4f56fu);
-ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x467e41a923965ea2u);
-ROWS(tq_append_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x467e41a923965ea2u);
-ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x7ecbe51eb20378f7u);
-ROWS(tq_append_d128_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0xbe7fa991ef78b51du);
-ROWS(tq_append_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xbe7fa991ef78b51du);
-ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x3575b5f991c79cd4u);
-ROWS(tq_append_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x3575b5f991c79cd4u);
-ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x285f9df66d2276dau);
-ROWS(tq_append_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x285f9df66d2276dau);
-ROWS(tq_append_d128_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0xc834f465485d41b1u);
-ROWS(tq_append_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc834f465485d41b1u);
-ROWS(tq_append_d128_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0xba81a2db3f0d3f46u);
-ROWS(tq_append_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xba81a2db3f0d3f46u);
-ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0xb271ae44b73e727fu);
-ROWS(tq_append_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb271ae44b73e727fu);
-ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0xcbe8d2c42f1783f3u);
-ROWS(tq_append_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xcbe8d2c42f1783f3u);
-ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x5ba2f91e0cab35c6u);
-ROWS(tq_dequantise_d64_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0xc11c8f6ae7af821cu);
-ROWS(tq_dequantise_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xc11c8f6ae7af821cu);
-ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x3fd2f3ac2bb76618u);
-ROWS(tq_dequantise_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x3fd2f3ac2bb76618u);
-ROWS(tq_dequantise_d64_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x5ba04b4a1d6758ffu);
-ROWS(tq_dequantise_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x5ba04b4a1d6758ffu);
-ROWS(tq_dequantise_d64_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0x5a566d1818cc5028u);
-ROWS(tq_dequantise_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x5a566d1818cc5028u);
-ROWS(tq_dequantise_d64_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0xb29ca763bcd1d313u);
-ROWS(tq_dequantise_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xb29ca763bcd1d313u);
-ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x230a726597d79db9u);
-ROWS(tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x230a726597d79db9u);
-ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x6ed28a97e7535ae6u);
-ROWS(tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x6ed28a97e7535ae6u);
-ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x403955d426898b31u);
-ROWS(tq_dequantise_d128_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0xf6fe1fc897bbd3cbu);
-ROWS(tq_dequantise_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xf6fe1fc897bbd3cbu);
-ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x5ec9a0553f49e2f4u);
-ROWS(tq_dequantise_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x5ec9a0553f49e2f4u);
-ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0xc91cb7f3cf4a49aeu);
-ROWS(tq_dequantise_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xc91cb7f3cf4a49aeu);
-ROWS(tq_dequantise_d128_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0x23f22f605b68d9b7u);
-ROWS(tq_dequantise_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x23f22f605b68d9b7u);
-ROWS(tq_dequantise_d128_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0x7b3b4fa93ab88ec2u);
-ROWS(tq_dequantise_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x7b3b4fa93ab88ec2u);
-ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0x814cb16ec8adc2a9u);
-ROWS(tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x814cb16ec8adc2a9u);
-ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x96ba1cde4bf6dfb5u);
-ROWS(tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x96ba1cde4bf6dfb5u);
-ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0xfe44c1c020d96842u);
-ROWS(tq_dequantise_d64_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0x5167deb8341d78acu);
-ROWS(tq_dequantise_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x5167deb8341d78acu);
-ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x6602661525cb2530u);
-ROWS(tq_dequantise_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x6602661525cb2530u);
-ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0xd242d443886db969u);
-ROWS(tq_dequantise_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xd242d443886db969u);
-ROWS(tq_dequantise_d64_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0xfb8282c60c68b920u);
-ROWS(tq_dequantise_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xfb8282c60c68b920u);
-ROWS(tq_dequantise_d64_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0x3829f0024b81acd5u);
-ROWS(tq_dequantise_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x3829f0024b81acd5u);
-ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x7ddae60a9ce4f56fu);
-ROWS(tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x7ddae60a9ce4f56fu);
-ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x467e41a923965ea2u);
-ROWS(tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x467e41a923965ea2u);
-ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x7ecbe51eb20378f7u);
-ROWS(tq_dequantise_d128_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0xbe7fa991ef78b51du);
-ROWS(tq_dequantise_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xbe7fa991ef78b51du);
-ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x3575b5f991c79cd4u);
-ROWS(tq_dequantise_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x3575b5f991c79cd4u);
-ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x285f9df66d2276dau);
-ROWS(tq_dequantise_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x285f9df66d2276dau);
-ROWS(tq_dequantise_d128_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0xc834f465485d41b1u);
-ROWS(tq_dequantise_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xc834f465485d41b1u);
-ROWS(tq_dequantise_d128_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0xba81a2db3f0d3f46u);
-ROWS(tq_dequantise_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xba81a2db3f0d3f46u);
-ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0xb271ae44b73e727fu);
-ROWS(tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xb271ae44b73e727fu);
-ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0xcbe8d2c42f1783f3u);
-ROWS(tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xcbe8d2c42f1783f3u);
-ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x5ba2f91e0cab35c6u);
-ROWS(tq_repack_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xc11c8f6ae7af821cu);
-ROWS(tq_repack_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x3fd2f3ac2bb76618u);
-ROWS(tq_repack_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x5ba04b4a1d6758ffu);
-ROWS(tq_repack_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x5a566d1818cc5028u);
-ROWS(tq_repack_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xb29ca763bcd1d313u);
-ROWS(tq_repack_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x230a726597d79db9u);
-ROWS(tq_repack_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x6ed28a97e7535ae6u);
-ROWS(tq_repack_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xf6fe1fc897bbd3cbu);
-ROWS(tq_repack_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x5ec9a0553f49e2f4u);
-ROWS(tq_repack_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xc91cb7f3cf4a49aeu);
-ROWS(tq_repack_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x23f22f605b68d9b7u);
-ROWS(tq_repack_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x7b3b4fa93ab88ec2u);
-ROWS(tq_repack_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x814cb16ec8adc2a9u);
-ROWS(tq_repack_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x96ba1cde4bf6dfb5u);
-ROWS(tq_repack_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0x5167deb8341d78acu);
-ROWS(tq_repack_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x6602661525cb2530u);
-ROWS(tq_repack_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0xd242d443886db969u);
-ROWS(tq_repack_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0xfb8282c60c68b920u);
-ROWS(tq_repack_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0x3829f0024b81acd5u);
-ROWS(tq_repack_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x7ddae60a9ce4f56fu);
-ROWS(tq_repack_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0x467e41a923965ea2u);
-ROWS(tq_repack_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0xbe7fa991ef78b51du);
-ROWS(tq_repack_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x3575b5f991c79cd4u);
-ROWS(tq_repack_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0x285f9df66d2276dau);
-ROWS(tq_repack_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0xc834f465485d41b1u);
-ROWS(tq_repack_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0xba81a2db3f0d3f46u);
-ROWS(tq_repack_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0xb271ae44b73e727fu);
-ROWS(tq_repack_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0xcbe8d2c42f1783f3u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a316u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a2d6u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c56u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c16u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61ad36u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61acf6u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183aa16u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183a9d6u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd76u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd36u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7ab6u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a76u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea96u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea56u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xcf75576d57378116u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xcf75576d573780d6u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a316u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a2d6u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c56u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c16u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61ad36u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61acf6u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183aa16u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183a9d6u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd76u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd36u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7ab6u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a76u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea96u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea56u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xcf75576d57378116u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xcf75576d573780d6u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a316u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a2d6u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c56u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c16u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61ad36u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61acf6u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183aa16u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183a9d6u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd76u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd36u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7ab6u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a76u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea96u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea56u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xcf75576d57378116u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xcf75576d573780d6u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a316u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a2d6u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c56u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c16u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61ad36u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61acf6u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183aa16u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183a9d6u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd76u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd36u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7ab6u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a76u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea96u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea56u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xcf75576d57378116u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xcf75576d573780d6u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e76u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e36u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a782d6u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a78296u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x33421e379c174056u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x33421e379c174016u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f1336u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f12f6u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc56u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc16u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xd09815f76d104ab6u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xd09815f76d104a76u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f836u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f7f6u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8ef6u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8eb6u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e76u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e36u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a782d6u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a78296u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x33421e379c174056u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x33421e379c174016u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f1336u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f12f6u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc56u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc16u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xd09815f76d104ab6u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xd09815f76d104a76u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f836u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f7f6u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8ef6u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8eb6u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e76u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e36u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a782d6u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a78296u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x33421e379c174056u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x33421e379c174016u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f1336u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f12f6u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc56u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc16u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xd09815f76d104ab6u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xd09815f76d104a76u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f836u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f7f6u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8ef6u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8eb6u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e76u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e36u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a782d6u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a78296u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x33421e379c174056u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x33421e379c174016u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f1336u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f12f6u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc56u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc16u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xd09815f76d104ab6u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xd09815f76d104a76u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f836u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f7f6u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8ef6u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8eb6u);
+ROWS(tq_append_d64_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0x9f083bac07c532f0u);
+ROWS(tq_append_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x9f083bac07c532f0u);
+ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0xc8cda5fc12dad7e6u);
+ROWS(tq_append_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc8cda5fc12dad7e6u);
+ROWS(tq_append_d64_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x38f2c82485a874bfu);
+ROWS(tq_append_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x38f2c82485a874bfu);
+ROWS(tq_append_d64_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0xb12bb420d92161b8u);
+ROWS(tq_append_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb12bb420d92161b8u);
+ROWS(tq_append_d64_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0x801c609f93e2aa7du);
+ROWS(tq_append_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x801c609f93e2aa7du);
+ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0xb446f95caea4ebd3u);
+ROWS(tq_append_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb446f95caea4ebd3u);
+ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x3200c65f71e6e834u);
+ROWS(tq_append_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x3200c65f71e6e834u);
+ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x1fd0b71292279a00u);
+ROWS(tq_append_d128_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0xa3c30329602717f5u);
+ROWS(tq_append_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xa3c30329602717f5u);
+ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x0b5ef5eb7cc41bb2u);
+ROWS(tq_append_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x0b5ef5eb7cc41bb2u);
+ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x207f17a684e05b46u);
+ROWS(tq_append_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x207f17a684e05b46u);
+ROWS(tq_append_d128_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0xf4c003d18474ef8fu);
+ROWS(tq_append_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xf4c003d18474ef8fu);
+ROWS(tq_append_d128_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0x41353c9e700feae6u);
+ROWS(tq_append_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x41353c9e700feae6u);
+ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0x20ea5fa857519d53u);
+ROWS(tq_append_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x20ea5fa857519d53u);
+ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x25334cfb46fdc567u);
+ROWS(tq_append_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x25334cfb46fdc567u);
+ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0xa427326ae57a0f71u);
+ROWS(tq_append_d64_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0xd0b1013a9f1e1d7cu);
+ROWS(tq_append_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd0b1013a9f1e1d7cu);
+ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0xc9c7e3a04ce501c6u);
+ROWS(tq_append_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc9c7e3a04ce501c6u);
+ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x17b89225bbf3e5cdu);
+ROWS(tq_append_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x17b89225bbf3e5cdu);
+ROWS(tq_append_d64_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0x7eb226259d9cf5b4u);
+ROWS(tq_append_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x7eb226259d9cf5b4u);
+ROWS(tq_append_d64_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0xaea965848add004fu);
+ROWS(tq_append_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xaea965848add004fu);
+ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0xc0dc51abacc23c39u);
+ROWS(tq_append_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc0dc51abacc23c39u);
+ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x6a13dc69b30eafb8u);
+ROWS(tq_append_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x6a13dc69b30eafb8u);
+ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x8a85ec6f7a4a946cu);
+ROWS(tq_append_d128_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0x54f9182e261903d7u);
+ROWS(tq_append_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x54f9182e261903d7u);
+ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x7958f6b88a1e147au);
+ROWS(tq_append_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x7958f6b88a1e147au);
+ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0xeda452a5cc719266u);
+ROWS(tq_append_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xeda452a5cc719266u);
+ROWS(tq_append_d128_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0x158562862744d0fdu);
+ROWS(tq_append_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x158562862744d0fdu);
+ROWS(tq_append_d128_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0x0778a66bbb418ec6u);
+ROWS(tq_append_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x0778a66bbb418ec6u);
+ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0x8a8f0263caf95ab9u);
+ROWS(tq_append_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x8a8f0263caf95ab9u);
+ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x92f4756677dde025u);
+ROWS(tq_append_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x92f4756677dde025u);
+ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x8ecac71fbf0b2cdbu);
+ROWS(tq_dequantise_d64_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0x9f083bac07c532f0u);
+ROWS(tq_dequantise_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x9f083bac07c532f0u);
+ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0xc8cda5fc12dad7e6u);
+ROWS(tq_dequantise_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xc8cda5fc12dad7e6u);
+ROWS(tq_dequantise_d64_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x38f2c82485a874bfu);
+ROWS(tq_dequantise_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x38f2c82485a874bfu);
+ROWS(tq_dequantise_d64_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0xb12bb420d92161b8u);
+ROWS(tq_dequantise_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xb12bb420d92161b8u);
+ROWS(tq_dequantise_d64_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0x801c609f93e2aa7du);
+ROWS(tq_dequantise_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x801c609f93e2aa7du);
+ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0xb446f95caea4ebd3u);
+ROWS(tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xb446f95caea4ebd3u);
+ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x3200c65f71e6e834u);
+ROWS(tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x3200c65f71e6e834u);
+ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x1fd0b71292279a00u);
+ROWS(tq_dequantise_d128_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0xa3c30329602717f5u);
+ROWS(tq_dequantise_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xa3c30329602717f5u);
+ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x0b5ef5eb7cc41bb2u);
+ROWS(tq_dequantise_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x0b5ef5eb7cc41bb2u);
+ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x207f17a684e05b46u);
+ROWS(tq_dequantise_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x207f17a684e05b46u);
+ROWS(tq_dequantise_d128_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0xf4c003d18474ef8fu);
+ROWS(tq_dequantise_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xf4c003d18474ef8fu);
+ROWS(tq_dequantise_d128_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0x41353c9e700feae6u);
+ROWS(tq_dequantise_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x41353c9e700feae6u);
+ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0x20ea5fa857519d53u);
+ROWS(tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x20ea5fa857519d53u);
+ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x25334cfb46fdc567u);
+ROWS(tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x25334cfb46fdc567u);
+ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0xa427326ae57a0f71u);
+ROWS(tq_dequantise_d64_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0xd0b1013a9f1e1d7cu);
+ROWS(tq_dequantise_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xd0b1013a9f1e1d7cu);
+ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0xc9c7e3a04ce501c6u);
+ROWS(tq_dequantise_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xc9c7e3a04ce501c6u);
+ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x17b89225bbf3e5cdu);
+ROWS(tq_dequantise_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x17b89225bbf3e5cdu);
+ROWS(tq_dequantise_d64_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0x7eb226259d9cf5b4u);
+ROWS(tq_dequantise_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x7eb226259d9cf5b4u);
+ROWS(tq_dequantise_d64_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0xaea965848add004fu);
+ROWS(tq_dequantise_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xaea965848add004fu);
+ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0xc0dc51abacc23c39u);
+ROWS(tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xc0dc51abacc23c39u);
+ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x6a13dc69b30eafb8u);
+ROWS(tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x6a13dc69b30eafb8u);
+ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x8a85ec6f7a4a946cu);
+ROWS(tq_dequantise_d128_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0x54f9182e261903d7u);
+ROWS(tq_dequantise_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x54f9182e261903d7u);
+ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x7958f6b88a1e147au);
+ROWS(tq_dequantise_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x7958f6b88a1e147au);
+ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0xeda452a5cc719266u);
+ROWS(tq_dequantise_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xeda452a5cc719266u);
+ROWS(tq_dequantise_d128_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0x158562862744d0fdu);
+ROWS(tq_dequantise_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x158562862744d0fdu);
+ROWS(tq_dequantise_d128_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0x0778a66bbb418ec6u);
+ROWS(tq_dequantise_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x0778a66bbb418ec6u);
+ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0x8a8f0263caf95ab9u);
+ROWS(tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x8a8f0263caf95ab9u);
+ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x92f4756677dde025u);
+ROWS(tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x92f4756677dde025u);
+ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x8ecac71fbf0b2cdbu);
+ROWS(tq_repack_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x9f083bac07c532f0u);
+ROWS(tq_repack_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xc8cda5fc12dad7e6u);
+ROWS(tq_repack_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x38f2c82485a874bfu);
+ROWS(tq_repack_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xb12bb420d92161b8u);
+ROWS(tq_repack_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x801c609f93e2aa7du);
+ROWS(tq_repack_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xb446f95caea4ebd3u);
+ROWS(tq_repack_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x3200c65f71e6e834u);
+ROWS(tq_repack_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xa3c30329602717f5u);
+ROWS(tq_repack_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x0b5ef5eb7cc41bb2u);
+ROWS(tq_repack_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x207f17a684e05b46u);
+ROWS(tq_repack_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xf4c003d18474ef8fu);
+ROWS(tq_repack_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x41353c9e700feae6u);
+ROWS(tq_repack_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x20ea5fa857519d53u);
+ROWS(tq_repack_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x25334cfb46fdc567u);
+ROWS(tq_repack_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0xd0b1013a9f1e1d7cu);
+ROWS(tq_repack_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0xc9c7e3a04ce501c6u);
+ROWS(tq_repack_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x17b89225bbf3e5cdu);
+ROWS(tq_repack_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0x7eb226259d9cf5b4u);
+ROWS(tq_repack_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0xaea965848add004fu);
+ROWS(tq_repack_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0xc0dc51abacc23c39u);
+ROWS(tq_repack_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0x6a13dc69b30eafb8u);
+ROWS(tq_repack_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0x54f9182e261903d7u);
+ROWS(tq_repack_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x7958f6b88a1e147au);
+ROWS(tq_repack_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0xeda452a5cc719266u);
+ROWS(tq_repack_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0x158562862744d0fdu);
+ROWS(tq_repack_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0x0778a66bbb418ec6u);
+ROWS(tq_repack_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0x8a8f0263caf95ab9u);
+ROWS(tq_repack_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x92f4756677dde025u);
+PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel__x86_64_v3, tqk_turbo2_d64_v_panel__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a296u);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel__x86_64_v3, tqk_turbo3_d64_v_panel__x86_64_v3, "rows", 1, 0xb7b43d87aa852bd6u);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel__x86_64_v3, tqk_turbo4_d64_v_panel__x86_64_v3, "rows", 1, 0x75ca0e358c61acb6u);
+PREFILL(tq_prefill_d64_g1_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel__x86_64_v3, tqk_gain2_d64_v_panel__x86_64_v3, "rows", 1, 0x54fc8e31c183a996u);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel__x86_64_v3, tqk_gain3_d64_v_panel__x86_64_v3, "rows", 1, 0x53e47a0f6984fcf6u);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel__x86_64_v3, tqk_gain4_d64_v_panel__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a36u);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel__x86_64_v3, tqk_q8_0_d64_v_panel__x86_64_v3, "rows", 1, 0xc13356b46fbaea16u);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel__x86_64_v3, tqk_f16_d64_v_panel__x86_64_v3, "rows", 1, 0xcf75576d57378096u);
+PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel__x86_64_v3, tqk_turbo2_d64_v_panel__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a296u);
+PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel__x86_64_v3, tqk_turbo3_d64_v_panel__x86_64_v3, "rows", 1, 0xb7b43d87aa852bd6u);
+PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel__x86_64_v3, tqk_turbo4_d64_v_panel__x86_64_v3, "rows", 1, 0x75ca0e358c61acb6u);
+PREFILL(tq_prefill_d64_g3_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel__x86_64_v3, tqk_gain2_d64_v_panel__x86_64_v3, "rows", 1, 0x54fc8e31c183a996u);
+PREFILL(tq_prefill_d64_g3_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel__x86_64_v3, tqk_gain3_d64_v_panel__x86_64_v3, "rows", 1, 0x53e47a0f6984fcf6u);
+PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel__x86_64_v3, tqk_gain4_d64_v_panel__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a36u);
+PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel__x86_64_v3, tqk_q8_0_d64_v_panel__x86_64_v3, "rows", 1, 0xc13356b46fbaea16u);
+PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel__x86_64_v3, tqk_f16_d64_v_panel__x86_64_v3, "rows", 1, 0xcf75576d57378096u);
+PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel__x86_64_v3, tqk_turbo2_d64_v_panel__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a296u);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel__x86_64_v3, tqk_turbo3_d64_v_panel__x86_64_v3, "rows", 1, 0xb7b43d87aa852bd6u);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel__x86_64_v3, tqk_turbo4_d64_v_panel__x86_64_v3, "rows", 1, 0x75ca0e358c61acb6u);
+PREFILL(tq_prefill_d64_g4_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel__x86_64_v3, tqk_gain2_d64_v_panel__x86_64_v3, "rows", 1, 0x54fc8e31c183a996u);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel__x86_64_v3, tqk_gain3_d64_v_panel__x86_64_v3, "rows", 1, 0x53e47a0f6984fcf6u);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel__x86_64_v3, tqk_gain4_d64_v_panel__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a36u);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel__x86_64_v3, tqk_q8_0_d64_v_panel__x86_64_v3, "rows", 1, 0xc13356b46fbaea16u);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel__x86_64_v3, tqk_f16_d64_v_panel__x86_64_v3, "rows", 1, 0xcf75576d57378096u);
+PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel__x86_64_v3, tqk_turbo2_d64_v_panel__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a296u);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel__x86_64_v3, tqk_turbo3_d64_v_panel__x86_64_v3, "rows", 1, 0xb7b43d87aa852bd6u);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel__x86_64_v3, tqk_turbo4_d64_v_panel__x86_64_v3, "rows", 1, 0x75ca0e358c61acb6u);
+PREFILL(tq_prefill_d64_g8_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel__x86_64_v3, tqk_gain2_d64_v_panel__x86_64_v3, "rows", 1, 0x54fc8e31c183a996u);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel__x86_64_v3, tqk_gain3_d64_v_panel__x86_64_v3, "rows", 1, 0x53e47a0f6984fcf6u);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel__x86_64_v3, tqk_gain4_d64_v_panel__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a36u);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel__x86_64_v3, tqk_q8_0_d64_v_panel__x86_64_v3, "rows", 1, 0xc13356b46fbaea16u);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel__x86_64_v3, tqk_f16_d64_v_panel__x86_64_v3, "rows", 1, 0xcf75576d57378096u);
+PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel__x86_64_v3, tqk_turbo2_d128_v_panel__x86_64_v3, "rows", 1, 0x1ddacf42d1056df6u);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel__x86_64_v3, tqk_turbo3_d128_v_panel__x86_64_v3, "rows", 1, 0xa9d6a08f51a78256u);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel__x86_64_v3, tqk_turbo4_d128_v_panel__x86_64_v3, "rows", 1, 0x33421e379c173fd6u);
+PREFILL(tq_prefill_d128_g1_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel__x86_64_v3, tqk_gain2_d128_v_panel__x86_64_v3, "rows", 1, 0x2f641a42f67f12b6u);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel__x86_64_v3, tqk_gain3_d128_v_panel__x86_64_v3, "rows", 1, 0x6dcc96f57616cbd6u);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel__x86_64_v3, tqk_gain4_d128_v_panel__x86_64_v3, "rows", 1, 0xd09815f76d104a36u);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel__x86_64_v3, tqk_q8_0_d128_v_panel__x86_64_v3, "rows", 1, 0xdd46764d09a0f7b6u);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel__x86_64_v3, tqk_f16_d128_v_panel__x86_64_v3, "rows", 1, 0x5810ad75ef4a8e76u);
+PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel__x86_64_v3, tqk_turbo2_d128_v_panel__x86_64_v3, "rows", 1, 0x1ddacf42d1056df6u);
+PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel__x86_64_v3, tqk_turbo3_d128_v_panel__x86_64_v3, "rows", 1, 0xa9d6a08f51a78256u);
+PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel__x86_64_v3, tqk_turbo4_d128_v_panel__x86_64_v3, "rows", 1, 0x33421e379c173fd6u);
+PREFILL(tq_prefill_d128_g3_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel__x86_64_v3, tqk_gain2_d128_v_panel__x86_64_v3, "rows", 1, 0x2f641a42f67f12b6u);
+PREFILL(tq_prefill_d128_g3_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel__x86_64_v3, tqk_gain3_d128_v_panel__x86_64_v3, "rows", 1, 0x6dcc96f57616cbd6u);
+PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel__x86_64_v3, tqk_gain4_d128_v_panel__x86_64_v3, "rows", 1, 0xd09815f76d104a36u);
+PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel__x86_64_v3, tqk_q8_0_d128_v_panel__x86_64_v3, "rows", 1, 0xdd46764d09a0f7b6u);
+PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel__x86_64_v3, tqk_f16_d128_v_panel__x86_64_v3, "rows", 1, 0x5810ad75ef4a8e76u);
+PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel__x86_64_v3, tqk_turbo2_d128_v_panel__x86_64_v3, "rows", 1, 0x1ddacf42d1056df6u);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel__x86_64_v3, tqk_turbo3_d128_v_panel__x86_64_v3, "rows", 1, 0xa9d6a08f51a78256u);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel__x86_64_v3, tqk_turbo4_d128_v_panel__x86_64_v3, "rows", 1, 0x33421e379c173fd6u);
+PREFILL(tq_prefill_d128_g4_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel__x86_64_v3, tqk_gain2_d128_v_panel__x86_64_v3, "rows", 1, 0x2f641a42f67f12b6u);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel__x86_64_v3, tqk_gain3_d128_v_panel__x86_64_v3, "rows", 1, 0x6dcc96f57616cbd6u);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel__x86_64_v3, tqk_gain4_d128_v_panel__x86_64_v3, "rows", 1, 0xd09815f76d104a36u);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel__x86_64_v3, tqk_q8_0_d128_v_panel__x86_64_v3, "rows", 1, 0xdd46764d09a0f7b6u);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel__x86_64_v3, tqk_f16_d128_v_panel__x86_64_v3, "rows", 1, 0x5810ad75ef4a8e76u);
+PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel__x86_64_v3, tqk_turbo2_d128_v_panel__x86_64_v3, "rows", 1, 0x1ddacf42d1056df6u);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel__x86_64_v3, tqk_turbo3_d128_v_panel__x86_64_v3, "rows", 1, 0xa9d6a08f51a78256u);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel__x86_64_v3, tqk_turbo4_d128_v_panel__x86_64_v3, "rows", 1, 0x33421e379c173fd6u);
+PREFILL(tq_prefill_d128_g8_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel__x86_64_v3, tqk_gain2_d128_v_panel__x86_64_v3, "rows", 1, 0x2f641a42f67f12b6u);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel__x86_64_v3, tqk_gain3_d128_v_panel__x86_64_v3, "rows", 1, 0x6dcc96f57616cbd6u);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel__x86_64_v3, tqk_gain4_d128_v_panel__x86_64_v3, "rows", 1, 0xd09815f76d104a36u);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel__x86_64_v3, tqk_q8_0_d128_v_panel__x86_64_v3, "rows", 1, 0xdd46764d09a0f7b6u);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel__x86_64_v3, tqk_f16_d128_v_panel__x86_64_v3, "rows", 1, 0x5810ad75ef4a8e76u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128,
@@ -1365,6 +1468,70 @@ static const tq_variant *const VARIANTS[] = {
     &tq_repack_d128_vgain3_tile_cpu__x86_64_v3,
     &tq_repack_d128_vgain4_tile_cpu__x86_64_v3,
     &tq_repack_d128_vq8_0_tile_cpu__x86_64_v3,
+    &tq_prefill_d64_g1_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kf16_vf16_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kf16_vf16_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3,
 };
 
 extern const tq_registry tq_registry_x86_64_v3;

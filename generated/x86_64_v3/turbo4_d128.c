@@ -337,3 +337,73 @@ TQ_AT_GQA(8)
 const tq_k_stage tqk_turbo4_d128_k_g8_rows__x86_64_v3 = {PREPARED_BYTES(8), prepare_g8, score_g8};
 const tq_v_stage tqk_turbo4_d128_v_g8_rows__x86_64_v3 = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.3b133p+24f, 0, ACC_VALUES, scales_of, accumulate_g8, finish};
+/* ---- prefill: a lane is a key ------------------------------------------------------------------------------------- */
+
+static const int8_t LEVELS[16] = {5, -5, 15, -15, 25, -25, 36, -36, 48, -48, 62, -62, 79, -79, 104, -104};
+
+/* Values of n groups of four, times by[] of their half of a unit, each TQV_LANES keys, to out. */
+TQV_INLINE void decode_groups(const int n, const place *places, const tqv_bits *x, const tqv_f32 *by, float *out,
+                              const int pitch) {
+    const tqv_bits table = tqv_table((const void *)LEVELS);
+    TQV_UNROLL for (int g = 0; g < n; g++) {
+        const tqv_bits index = tqv_and(tqv_srl16(x[places[g].word], places[g].shift), tqv_bset1(0x01010101 * 15));
+        const tqv_bits levels = tqv_lookup(table, index);
+        TQV_UNROLL for (int y = 0; y < 4; y++)
+            tqv_store(out + (4 * g + y) * pitch, tqv_mul(tqv_from_byte(levels, y), by[g / 4]));
+    }
+}
+
+/* out[j * pitch + lane] = value j of TQV_LANES rows. */
+TQV_INLINE void decode_rows(const group *rows, float *out, const int pitch) {
+    for (int b = 0; b < N_BLOCKS; b++, out += BLOCK * pitch) {
+        const uint8_t *block = rows->row + b * BLOCK_BYTES;
+        const tqv_f32 scale = tqv_mul(tqv_load_scales(block, rows->stride), tqv_set1(STEP));
+        for (int u = 0; u < UNITS; u++) {
+            tqv_bits x[UNIT_WORDS + 4];
+            TQV_UNROLL for (int w = 0; w < UNIT_WORDS; w += 4)
+                tqv_load_words(block + HEADER + u * UNIT_BYTES + 4 * w, rows->stride, x + w);
+            const tqv_f32 by[2] = {scale, scale};
+            decode_groups(8, UNIT, x, by, out + 32 * u * pitch, pitch);
+        }
+    }
+}
+
+static void decode_k(const tq_keys *keys, float *panel) {
+    uint8_t stage[TQV_LANES * STAGE_STRIDE];
+    for (int i = 0; i < keys->n; i += TQV_LANES) {
+        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
+        decode_rows(&rows, keys_in_panel(panel, i, HEAD_DIM), STRIP);
+    }
+}
+
+/* Transposed: a key's values lie beside each other. */
+static void decode_v(const tq_keys *keys, float *panel) {
+    uint8_t stage[TQV_LANES * STAGE_STRIDE];
+    _Alignas(64) float values[HEAD_DIM * TQV_LANES];
+    for (int i = 0; i < keys->n; i += TQV_LANES) {
+        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
+        decode_rows(&rows, values, TQV_LANES);
+        for (int j = 0, width; j < HEAD_DIM; j += TQV_LANES) {
+            float *to = values_in_panel(panel, i, j, HEAD_DIM, &width);
+            TQV_UNROLL for (int r = 0; r < TQV_LANES; r += 4) {
+                tqv_bits x[4];
+                tqv_load_words((const uint8_t *)(values + j * TQV_LANES + r), TQV_LANES * sizeof *values, x);
+                TQV_UNROLL for (int c = 0; c < 4; c++)
+                    tqv_bstore(to + (r + c) * width, x[c]);
+            }
+        }
+    }
+}
+
+static void rotate_q(float *row) {
+    tq_flip_signs(row, HEAD_DIM, K_SIGNS);
+    rotate(row);
+}
+
+static void rotate_out(float *row) {
+    rotate(row);
+    tq_flip_signs(row, HEAD_DIM, V_SIGNS);
+}
+
+const tq_panel tqk_turbo4_d128_k_panel__x86_64_v3 = {decode_k, rotate_q};
+const tq_panel tqk_turbo4_d128_v_panel__x86_64_v3 = {decode_v, rotate_out};

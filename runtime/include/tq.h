@@ -162,7 +162,7 @@ typedef enum tq_op {
     TQ_OP_APPEND,
     TQ_OP_DEQUANTISE,
     TQ_OP_REPACK,
-    TQ_OP_PREFILL, /* GPU devices only */
+    TQ_OP_PREFILL,
 } tq_op;
 typedef enum tq_side { TQ_SIDE_K = 0, TQ_SIDE_V } tq_side;
 
@@ -213,7 +213,7 @@ typedef struct tq_plan_desc {
     const char *layout; /* of the cache; repack: of its tiles; NULL means "rows" */
     int max_batch;      /* decode: sequences per launch, at most; sizes the workspace */
     int max_n_kv;       /* decode: keys per sequence, at most */
-    int n_threads;      /* CPU: threads that will launch; guides the number of splits */
+    int n_threads;      /* CPU: threads that will launch; guides the number of splits; prefill: at most */
     int n_splits;       /* decode: key ranges per (sequence, KV head); 0 chooses; 64 at most, 1024 on GPUs */
     int max_bias_pairs; /* decode, prefill: pairs of a score bias, at most; 0 to 64, 0: launches have none */
     tq_effort effort;
@@ -238,7 +238,7 @@ TQ_API const char *tq_plan_why(const tq_plan *plan);
 /* Other candidates of this plan's contract that run here, best first; NULL when index is past the last. */
 TQ_API const char *tq_plan_runner_up(const tq_plan *plan, int index);
 TQ_API int tq_plan_splits(const tq_plan *plan);
-/* Bytes that a launch needs, on the plan's device; 0 for other ops than decode. */
+/* Bytes that a launch needs, on the plan's device; 0 for other ops than decode and, on the CPU, prefill. */
 TQ_API size_t tq_plan_workspace_bytes(const tq_plan *plan);
 /* Once per workspace, before its first launch and whenever it goes to another plan, or after a launch that failed on
  * the device. 64-byte aligned. On GPUs it fills the arrival counters through the default stream and waits for that. */
@@ -380,9 +380,10 @@ typedef struct tq_decode_args {
 
 TQ_API tq_status tq_decode(const tq_plan *plan, const tq_decode_args *args, const tq_launch *launch);
 
-/* Attention of several new tokens per sequence, whose keys and values the cache already holds, on GPU devices: query i
- * of n_query[s] stands at position n_kv[s] - n_query[s] + i, and its logits and output are those of tq_decode with the
- * keys up to that position, or, if not causal, with all n_kv[s]. Nothing is written for queries i >= n_query[s]. */
+/* Attention of several new tokens per sequence, whose keys and values the cache already holds: query i of
+ * n_query[s] stands at position n_kv[s] - n_query[s] + i, and its logits and output are those of tq_decode with the keys
+ * up to that position, or, if not causal, with all n_kv[s]. Nothing is written for queries i >= n_query[s]. On the CPU
+ * thread_count is at most the plan's n_threads. Every K and V is decoded once for a block of queries, to float32. */
 typedef struct tq_prefill_args {
     int batch, max_query;
     const float *q; /* (s, i, h): q + s*q_seq_stride + i*q_token_stride + h*q_head_stride; i < max_query */

@@ -21,14 +21,14 @@ static inline void turn(uint32_t angle, float *cosine, float *sine) {
 }
 
 /* What the pairs of some heads have at position `run` * TQ_BIAS_STEP, times factor. out: [n_pairs][2][TQ_MAX_GQA]. */
-static void start_bias(const tq_decode_job *job, int gqa, int run, float *out) {
+static void start_bias(const tq_bias *bias, float factor, int gqa, int run, float *out) {
     float cosine[TQ_MAX_BIAS_PAIRS], sine[TQ_MAX_BIAS_PAIRS];
-    for (int p = 0; p < job->n_bias_pairs; p++)
-        turn(job->bias_turns[p] * ((uint32_t)run * TQ_BIAS_STEP), cosine + p, sine + p);
+    for (int p = 0; p < bias->n_pairs; p++)
+        turn(bias->turns[p] * ((uint32_t)run * TQ_BIAS_STEP), cosine + p, sine + p);
     for (int h = 0; h < gqa; h++) {
-        const float *from = job->bias + (size_t)h * job->bias_head_stride;
-        for (int p = 0; p < job->n_bias_pairs; p++) {
-            const float alpha = from[2 * p] * job->factor, beta = from[2 * p + 1] * job->factor;
+        const float *from = bias->coefficients + (size_t)h * bias->head_stride;
+        for (int p = 0; p < bias->n_pairs; p++) {
+            const float alpha = from[2 * p] * factor, beta = from[2 * p + 1] * factor;
             out[2 * p * TQ_MAX_GQA + h] = alpha * cosine[p] + beta * sine[p];
             out[(2 * p + 1) * TQ_MAX_GQA + h] = beta * cosine[p] - alpha * sine[p];
         }
@@ -39,7 +39,7 @@ enum { BIAS_STRIDE = TQ_MAX_TILE + TQ_BIAS_STEP }; /* steps may begin within a r
 
 /* Vectors of sums over all pairs, for some positions of a run and `heads` heads. out: [head][BIAS_STRIDE]. */
 TQV_INLINE void bias_sums(const int heads, const int vectors, int n_pairs, const uint16_t *table, const float *start,
-                             float *out) {
+                          float *out) {
     tqv_f32 sum[4][4];
     TQV_UNROLL for (int h = 0; h < heads; h++)
         TQV_UNROLL for (int i = 0; i < vectors; i++)
@@ -60,22 +60,22 @@ TQV_INLINE void bias_sums(const int heads, const int vectors, int n_pairs, const
 }
 
 /* Adds the bias of positions first .. first + n - 1 to scores [gqa][TQ_MAX_TILE]. */
-static void add_bias(const tq_decode_job *job, int gqa, int first, int n, float *scores) {
+static void add_bias(const tq_bias *bias, float factor, int gqa, int first, int n, float *scores) {
     enum { VECTORS = 2 };
-    _Alignas(64) float start[2 * TQ_MAX_BIAS_PAIRS * TQ_MAX_GQA], bias[TQ_MAX_GQA * BIAS_STRIDE];
+    _Alignas(64) float start[2 * TQ_MAX_BIAS_PAIRS * TQ_MAX_GQA], sums[TQ_MAX_GQA * BIAS_STRIDE];
     const int skipped = first % TQ_BIAS_STEP;
     for (int at = 0; at < skipped + n; at += TQ_BIAS_STEP) {
-        start_bias(job, gqa, (first + at) / TQ_BIAS_STEP, start);
+        start_bias(bias, factor, gqa, (first + at) / TQ_BIAS_STEP, start);
         for (int i = 0; i < TQ_BIAS_STEP; i += VECTORS * TQV_LANES) {
             int h = 0;
             for (; h + 4 <= gqa; h += 4)
-                bias_sums(4, VECTORS, job->n_bias_pairs, job->bias_table + i, start + h, bias + h * BIAS_STRIDE + at + i);
+                bias_sums(4, VECTORS, bias->n_pairs, bias->table + i, start + h, sums + h * BIAS_STRIDE + at + i);
             for (; h < gqa; h++)
-                bias_sums(1, VECTORS, job->n_bias_pairs, job->bias_table + i, start + h, bias + h * BIAS_STRIDE + at + i);
+                bias_sums(1, VECTORS, bias->n_pairs, bias->table + i, start + h, sums + h * BIAS_STRIDE + at + i);
         }
     }
     for (int h = 0; h < gqa; h++)
         for (int i = 0; i < n; i++)
-            scores[h * TQ_MAX_TILE + i] += bias[h * BIAS_STRIDE + skipped + i];
+            scores[h * TQ_MAX_TILE + i] += sums[h * BIAS_STRIDE + skipped + i];
 }
 

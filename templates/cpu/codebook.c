@@ -47,9 +47,6 @@ static const uint8_t CENTROIDS[16] = {${list(map(lookup_table, function(c) retur
 % elseif bits < 8 then
 static const int8_t CENTROIDS[16] = {${list(lookup_table)}};
 % end
-% if subs > 0 then
-static const int8_t GAINS[16] = {${list(gain_sizes)}};
-% end
 % if rotated then
 static const float ROTATE_UNIT = ${hexf(1 / math.sqrt(pow2))};
 static const uint32_t K_SIGNS[] = {${list(k_signs)}};
@@ -141,9 +138,7 @@ TQV_INLINE tqv_bits total_of(sums s) {
 typedef struct gain {
     tqv_bits even, odd, sign;
 } gain;
-%     if subs > 0 then
-static const int32_t EVEN = 0x00ff00ff, ODD = (int32_t)0xff00ff00;
-%     else
+%     if subs == 0 then
 TQV_INLINE gain unit_gain(void) {
     return (gain){tqv_bset1(0x00010001), tqv_bset1(0x01000100), tqv_bzero()};
 }

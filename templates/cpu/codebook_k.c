@@ -116,6 +116,9 @@ TQV_INLINE void add_groups(const int gqa, const int n, const place *places, cons
 }
 
 % if subs > 0 then
+static const int8_t GAINS[16] = {${list(gain_sizes)}};
+static const int32_t EVEN = 0x00ff00ff, ODD = (int32_t)0xff00ff00;
+
 typedef struct codes {
     tqv_bits code[2], gain[2]; /* of the even and the odd sub-blocks, a byte each */
 } codes;

@@ -186,8 +186,8 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
         keys_at(&job->k, job->keys_per_unit, first - before, n, job->end - 1, &k_keys);
         keys_at(&job->v, job->keys_per_unit, first - before, n, job->end - 1, &v_keys);
         k->scores(partial->prepared, &k_keys, scores);
-        if (job->n_bias_pairs)
-            add_bias(job, gqa, first - before, n, scores);
+        if (job->bias.n_pairs)
+            add_bias(&job->bias, job->factor, gqa, first - before, n, scores);
         if (v->n_scales) {
             n_scales = v->scales(&v_keys, scales);
             for (int b = 0; b < n_scales; b++) {
@@ -202,7 +202,8 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
             float *s = scores + h * STRIDE;
             if (job->softcap > 0.0f)
                 cap_scores(s, padded, job->softcap);
-            add_alibi(job, h, first - before, n, s);
+            if (job->alibi)
+                add_alibi(job->alibi[h], first - before - job->query_position, n, s);
             for (int i = 0; i < before; i++)
                 s[i] = -INFINITY;
             for (int i = n; i < padded; i++)

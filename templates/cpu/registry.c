@@ -1,5 +1,6 @@
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */
 
+extern void tqk_prefill__${id}(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch);
 extern void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out);
 % for _, part in ipairs(parts) do
 %     for _, g in ipairs(part.gqas) do
@@ -7,6 +8,10 @@ extern void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *j
 extern const tq_k_stage ${part.env.k_symbol(g, cache)};
 extern const tq_v_stage ${part.env.v_symbol(g, cache)};
 %         end
+%     end
+%     if part.prefills then
+extern const tq_panel ${part.env.k_panel_symbol};
+extern const tq_panel ${part.env.v_panel_symbol};
 %     end
 extern int ${part.env.append_symbol}(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void ${part.env.dequantise_symbol}(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
@@ -21,6 +26,12 @@ extern void ${part.env.dequantise_symbol}(const uint8_t *row, const float *mean,
                                 .layout = lay, .keys_per_unit = keys, .target = "${arch.name}", .key = content,        \
                                 .impl = &variant##_impl,                                                               \
                                 .decode = tqk_decode__${id}}
+#define PREFILL(variant, k_spec, v_spec, k_dim, v_dim, g, k_panel, v_panel, lay, keys, content)                        \
+    static const tq_prefill_impl variant##_impl = {k_dim, v_dim, &k_panel, &v_panel};                                  \
+    extern const tq_variant variant;                                                                                   \
+    const tq_variant variant = {.name = #variant, .op = TQ_OP_PREFILL, .k = k_spec, .v = v_spec, .gqa = g,             \
+                                .layout = lay, .keys_per_unit = keys, .target = "${arch.name}", .key = content,        \
+                                .prefill_impl = &variant##_impl, .prefill = tqk_prefill__${id}}
 #define ROWS(variant, operation, k_spec, v_spec, append_fn, dequantise_fn, lay, keys, content)                         \
     extern const tq_variant variant;                                                                                   \
     const tq_variant variant = {.name = #variant, .op = operation, .k = k_spec, .v = v_spec, .layout = lay,            \
@@ -31,6 +42,8 @@ extern void ${part.env.dequantise_symbol}(const uint8_t *row, const float *mean,
 %     local variant = entry.variant
 %     if variant.op == "decode" then
 DECODE(${entry.name}, ${spec(entry.k)}, ${spec(entry.v)}, ${variant.head_dim}, ${variant.gqa}, ${variant.tile}, ${prefetch(entry.k)}, ${prefetch(entry.v)}, ${entry.k.env.k_symbol(variant.gqa, variant.layout)}, ${entry.v.env.v_symbol(variant.gqa, variant.layout)}, "${variant.layout}", ${keys_per_unit(variant)}, ${key(entry)});
+%     elseif variant.op == "prefill" then
+PREFILL(${entry.name}, ${spec(entry.k)}, ${spec(entry.v)}, ${entry.k.head_dim}, ${entry.v.head_dim}, ${variant.gqa}, ${entry.k.env.k_panel_symbol}, ${entry.v.env.v_panel_symbol}, "${variant.layout}", ${keys_per_unit(variant)}, ${key(entry)});
 %     else
 %         local part = entry.k or entry.v
 ROWS(${entry.name}, ${ops[variant.op]}, ${spec(entry.k)}, ${spec(entry.v)}, ${variant.op == "append" and part.env.append_symbol or "NULL"}, ${variant.op == "dequantise" and part.env.dequantise_symbol or "NULL"}, "${variant.layout}", ${keys_per_unit(variant)}, ${key(entry)});

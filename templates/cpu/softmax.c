@@ -1,5 +1,5 @@
 /* ${banner} */
-/* Decode attention: what depends on no format. */
+/* Attention: what depends on no format. */
 #include <math.h>
 
 #include "tq_kernel.h"
@@ -40,9 +40,9 @@ static void cap_scores(float *scores, int n, float softcap) {
     }
 }
 
-static void add_alibi(const tq_decode_job *job, int h, int first, int n, float *scores) {
-    if (job->alibi)
-        for (int i = 0; i < n; i++)
-            scores[i] += job->alibi[h] * (float)(first + i - job->query_position);
+/* ALiBi: the first of n keys stands `distance` behind the query. */
+static void add_alibi(float slope, int distance, int n, float *scores) {
+    for (int i = 0; i < n; i++)
+        scores[i] += slope * (float)(distance + i);
 }
 

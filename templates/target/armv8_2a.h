@@ -10,6 +10,7 @@
 enum {
     TQV_LANES = 4, /* 32-bit lanes of a vector; keys per K group */
     TQV_UNITS = 1, /* units of 32 values whose V sums share a vector */
+    TQV_REGISTERS = 32,
 };
 
 typedef float32x4_t tqv_f32;
@@ -92,6 +93,9 @@ TQV_INLINE tqv_bits tqv_to_i32(tqv_f32 a) {
 }
 TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
     return vcvtq_f32_s32(a);
+}
+TQV_INLINE tqv_f32 tqv_from_byte(tqv_bits a, int k) {
+    return vcvtq_f32_s32(vshrq_n_s32(vshlq_s32(a, vdupq_n_s32(24 - 8 * k)), 24));
 }
 TQV_INLINE tqv_f32 tqv_from_f16(const uint8_t *p) {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));

@@ -10,6 +10,7 @@
 enum {
     TQV_LANES = 16, /* 32-bit lanes of a vector; keys per K group */
     TQV_UNITS = 4,  /* units of 32 values whose V sums share a vector */
+    TQV_REGISTERS = 32,
 };
 
 typedef __m512 tqv_f32;
@@ -95,6 +96,10 @@ TQV_INLINE tqv_bits tqv_to_i32(tqv_f32 a) {
 }
 TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
     return _mm512_cvtepi32_ps(a);
+}
+TQV_INLINE tqv_f32 tqv_from_byte(tqv_bits a, int k) {
+    const __m512i top = _mm512_sll_epi32(a, _mm_cvtsi32_si128(24 - 8 * k));
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
 }
 TQV_INLINE tqv_f32 tqv_from_f16(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));

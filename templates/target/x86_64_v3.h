@@ -10,6 +10,7 @@
 enum {
     TQV_LANES = 8, /* 32-bit lanes of a vector; keys per K group */
     TQV_UNITS = 2, /* units of 32 values whose V sums share a vector */
+    TQV_REGISTERS = 16,
 };
 
 typedef __m256 tqv_f32;
@@ -94,6 +95,9 @@ TQV_INLINE tqv_bits tqv_to_i32(tqv_f32 a) {
 }
 TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
     return _mm256_cvtepi32_ps(a);
+}
+TQV_INLINE tqv_f32 tqv_from_byte(tqv_bits a, int k) {
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(a, 24 - 8 * k), 24));
 }
 TQV_INLINE tqv_f32 tqv_from_f16(const uint8_t *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
