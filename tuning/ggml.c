@@ -91,9 +91,9 @@ static void run_shape(versus *v, const contract *contracts, int n) {
     for (int i = 0; i < n; i++)
         harness_add(h, &contracts[i], NULL);
     for (int i = 0; i < GUESTS; i++) {
-        attention[i] =
-            ggml_attention_create(v->library, ggml_formats[i / LAYOUTS], i % LAYOUTS,
-                                  (ggml_shape){shape->head_dim, shape->gqa, v->harness.n_kv, v->harness.n_kv_heads});
+        attention[i] = ggml_attention_create(v->library, ggml_formats[i / LAYOUTS], i % LAYOUTS,
+                                             (ggml_shape){shape->head_dim, contract_values(shape, TQ_SIDE_V),
+                                                          shape->gqa, v->harness.n_kv, v->harness.n_kv_heads});
         guests[i] = ggml_attention_guest(attention[i]);
         harness_add_guest(h, &guests[i]);
     }

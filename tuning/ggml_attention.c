@@ -131,19 +131,20 @@ struct ggml_attention {
 
 ggml_attention *ggml_attention_create(ggml_library *library, const char *format, bool interleaved, ggml_shape shape) {
     ggml_attention *a = cli_alloc(1, sizeof *a);
-    const size_t row = (size_t)shape.n_kv_heads * (size_t)shape.head_dim;
+    const size_t heads = (size_t)shape.n_kv_heads, n_q = heads * (size_t)(shape.gqa * shape.head_dim);
+    const size_t n_k = heads * (size_t)(TOKENS * shape.head_dim), n_v = heads * (size_t)(TOKENS * shape.v_head_dim);
     a->library = library;
     a->format = format;
     a->name = cli_format("ggml %s %s", format, interleaved ? "interleaved" : "contiguous");
     a->interleaved = interleaved;
     a->shape = shape;
-    a->q = cli_alloc(row * (size_t)shape.gqa, sizeof *a->q);
-    a->k = cli_alloc(row * TOKENS, sizeof *a->k);
-    a->v = cli_alloc(row * TOKENS, sizeof *a->v);
+    a->q = cli_alloc(n_q, sizeof *a->q);
+    a->k = cli_alloc(n_k, sizeof *a->k);
+    a->v = cli_alloc(n_v, sizeof *a->v);
     rng r = {1};
-    rng_fill_gaussian(&r, a->q, row * (size_t)shape.gqa);
-    rng_fill_gaussian(&r, a->k, row * TOKENS);
-    rng_fill_gaussian(&r, a->v, row * TOKENS);
+    rng_fill_gaussian(&r, a->q, n_q);
+    rng_fill_gaussian(&r, a->k, n_k);
+    rng_fill_gaussian(&r, a->v, n_v);
     return a;
 }
 
@@ -160,19 +161,21 @@ void ggml_attention_destroy(ggml_attention *a) {
 
 static size_t cache_bytes(const ggml_attention *a) {
     const ggml_shape *s = &a->shape;
-    return 2 * a->library->row_size(type_of(a->format), s->head_dim) * (size_t)s->n_kv * (size_t)s->n_kv_heads;
+    const int type = type_of(a->format);
+    return (a->library->row_size(type, s->head_dim) + a->library->row_size(type, s->v_head_dim)) * (size_t)s->n_kv *
+           (size_t)s->n_kv_heads;
 }
 
 /* A cache of K or V as ggml_flash_attn_ext wants to see it: values, tokens, heads. */
-static void *new_cache(const ggml_attention *a, const float *values) {
+static void *new_cache(const ggml_attention *a, const float *values, int head_dim) {
     const ggml_library *g = a->library;
     const ggml_shape *s = &a->shape;
     const int type = type_of(a->format);
-    const size_t row = g->row_size(type, s->head_dim);
-    void *tensor = a->interleaved ? g->new_tensor_4d(a->context, type, s->head_dim, s->n_kv_heads, s->n_kv, 1)
-                                  : g->new_tensor_4d(a->context, type, s->head_dim, s->n_kv, s->n_kv_heads, 1);
+    const size_t row = g->row_size(type, head_dim);
+    void *tensor = a->interleaved ? g->new_tensor_4d(a->context, type, head_dim, s->n_kv_heads, s->n_kv, 1)
+                                  : g->new_tensor_4d(a->context, type, head_dim, s->n_kv, s->n_kv_heads, 1);
     uint8_t *rows = cli_alloc(TOKENS * (size_t)s->n_kv_heads, row), *data = g->get_data(tensor);
-    g->quantize_chunk(type, values, rows, 0, (int64_t)TOKENS * s->n_kv_heads, s->head_dim, NULL);
+    g->quantize_chunk(type, values, rows, 0, (int64_t)TOKENS * s->n_kv_heads, head_dim, NULL);
     for (int token = 0; token < s->n_kv; token++) {
         for (int head = 0; head < s->n_kv_heads; head++) {
             const int at = a->interleaved ? token * s->n_kv_heads + head : head * s->n_kv + token;
@@ -197,7 +200,7 @@ static void prepare(void *context, int n) {
     for (int i = 0; i < n; i++) {
         void *q = g->new_tensor_4d(a->context, GGML_TYPE_F32, s->head_dim, 1, s->gqa * s->n_kv_heads, 1);
         memcpy(g->get_data(q), a->q, q_bytes);
-        void *k = new_cache(a, a->k), *v = new_cache(a, a->v);
+        void *k = new_cache(a, a->k, s->head_dim), *v = new_cache(a, a->v, s->v_head_dim);
         void *out = g->flash_attn_ext(a->context, q, k, v, NULL, 1 / sqrtf((float)s->head_dim), 0, 0);
         a->graphs[i] = g->new_graph(a->context, GRAPH_NODES, false);
         g->build_forward(a->graphs[i], out);
@@ -217,21 +220,21 @@ harness_guest ggml_attention_guest(ggml_attention *a) {
 }
 
 double ggml_attention_error(const ggml_attention *a) {
-    const int head_dim = a->shape.head_dim, stride = a->shape.n_kv_heads * head_dim;
-    double *o = cli_alloc((size_t)head_dim, sizeof *o), sum = 0, error = 0, norm = 0;
+    const int head_dim = a->shape.head_dim, v_head_dim = a->shape.v_head_dim, heads = a->shape.n_kv_heads;
+    double *o = cli_alloc((size_t)v_head_dim, sizeof *o), sum = 0, error = 0, norm = 0;
     for (int token = 0; token < TOKENS; token++) {
         double score = 0;
         for (int i = 0; i < head_dim; i++)
-            score += (double)a->q[i] * a->k[token * stride + i];
+            score += (double)a->q[i] * a->k[token * heads * head_dim + i];
         /* The cache repeats its tokens, the first ones once more if they do not fit a whole number of times. */
         const int times = (a->shape.n_kv - token + TOKENS - 1) / TOKENS;
         const double weight = times > 0 ? times * exp(score / sqrt(head_dim)) : 0;
         sum += weight;
-        for (int i = 0; i < head_dim; i++)
-            o[i] += weight * a->v[token * stride + i];
+        for (int i = 0; i < v_head_dim; i++)
+            o[i] += weight * a->v[token * heads * v_head_dim + i];
     }
     const float *found = a->library->get_data(a->first_output);
-    for (int i = 0; i < head_dim; i++) {
+    for (int i = 0; i < v_head_dim; i++) {
         error += (found[i] - o[i] / sum) * (found[i] - o[i] / sum);
         norm += o[i] / sum * (o[i] / sum);
     }

@@ -14,7 +14,7 @@ ggml_library *ggml_open(const char *folder);
 const char *ggml_version_of(const ggml_library *library);
 
 typedef struct ggml_shape {
-    int head_dim, gqa, n_kv, n_kv_heads;
+    int head_dim, v_head_dim, gqa, n_kv, n_kv_heads;
 } ggml_shape;
 
 typedef struct ggml_attention ggml_attention;

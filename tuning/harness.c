@@ -18,6 +18,7 @@ typedef struct ring {
     int n, next;
     uint8_t *buffers; /* of the device; n times (k.bytes rounded up + v.bytes rounded up) */
     size_t pitch, v_at;
+    double used;                /* bytes of a buffer that hold tokens */
     const harness_guest *guest; /* who has the buffers instead; else NULL */
 } ring;
 
@@ -50,7 +51,9 @@ static size_t round_up(size_t bytes) {
 
 /* ---- buffers ---------------------------------------------------------------------------------------------------- */
 
-static tq_cache cache_of(const harness *h, const char *layout, const char *format, int head_dim, int tokens) {
+/* Adds the bytes of its tokens to *used; a last tile may have more. */
+static tq_cache cache_of(const harness *h, const char *layout, const char *format, int head_dim, int tokens,
+                         double *used) {
     tq_layout_info unit;
     tq_cache cache = {0};
     if (format) {
@@ -60,6 +63,7 @@ static tq_cache cache_of(const harness *h, const char *layout, const char *forma
         cache.seq_stride = cache.head_stride * (size_t)h->options.n_kv_heads;
         cache.bytes = cache.seq_stride;
         cache.n_slots = tokens;
+        *used += (double)unit.unit_bytes / unit.keys_per_unit * tokens * h->options.n_kv_heads;
     }
     return cache;
 }
@@ -79,8 +83,9 @@ static ring *ring_for(harness *h, const contract *c) {
     r->of = *c;
     r->tokens = harness_launch_tokens(c, h->options.n_kv);
     r->k = cache_of(h, c->op == TQ_OP_REPACK ? "rows" : c->layout, c->op == TQ_OP_REPACK ? one : c->k, c->head_dim,
-                    r->tokens);
-    r->v = cache_of(h, c->layout, c->op == TQ_OP_REPACK ? one : c->v, contract_values(c, TQ_SIDE_V), r->tokens);
+                    r->tokens, &r->used);
+    r->v =
+        cache_of(h, c->layout, c->op == TQ_OP_REPACK ? one : c->v, contract_values(c, TQ_SIDE_V), r->tokens, &r->used);
     r->v_at = round_up(r->k.bytes);
     r->pitch = r->v_at + round_up(r->v.bytes);
     return r;
@@ -286,6 +291,7 @@ int harness_add_guest(harness *h, const harness_guest *guest) {
     contestant *one = next_contestant(h);
     one->ring = &h->rings[h->n_rings++];
     *one->ring = (ring){.n_users = 1, .tokens = guest->tokens, .pitch = guest->cache_bytes, .guest = guest};
+    one->ring->used = (double)guest->cache_bytes;
     return h->n++;
 }
 
@@ -311,8 +317,7 @@ int harness_tokens(const harness *h, int which) {
 }
 
 double harness_cache_bytes(const harness *h, int which) {
-    const ring *r = h->contestants[which].ring;
-    return (double)(r->guest ? r->guest->cache_bytes : r->k.bytes + r->v.bytes);
+    return h->contestants[which].ring->used;
 }
 
 /* ---- launches --------------------------------------------------------------------------------------------------- */
