@@ -117,6 +117,11 @@ EXPORT void *ggml_backend_cpu_init(void) {
     return &backend;
 }
 
+EXPORT void ggml_backend_free(void *backend) {
+    if (!backend)
+        abort();
+}
+
 EXPORT void ggml_backend_cpu_set_n_threads(void *backend, int threads) {
     if (!backend || threads != 1)
         abort();

@@ -97,8 +97,8 @@ static void run_shape(versus *v, const contract *contracts, int n) {
         guests[i] = ggml_attention_guest(attention[i]);
         harness_add_guest(h, &guests[i]);
     }
-    fprintf(stderr, "timing %d kernels beside %d caches of ggml, head_dim %d gqa %d\n", n, GUESTS, shape->head_dim,
-            shape->gqa);
+    fprintf(stderr, "timing %d kernel%s beside %d caches of ggml, head_dim %d gqa %d\n", n, n == 1 ? "" : "s", GUESTS,
+            shape->head_dim, shape->gqa);
     harness_run(h, v->seconds * (n + GUESTS), LEAST_ROUNDS, MOST_ROUNDS);
     v->rows = realloc(v->rows, (size_t)(v->n_rows + n + GUESTS) * sizeof *v->rows);
     if (!v->rows)
@@ -180,6 +180,7 @@ int command_ggml(int argc, char **argv) {
         free((char *)v.rows[i].kernel);
     free(v.rows);
     free(contracts);
+    ggml_close(v.library);
     pool_destroy(p);
     return 0;
 }

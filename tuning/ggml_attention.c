@@ -35,6 +35,7 @@ struct ggml_library {
     void *(*new_graph)(void *context, size_t nodes, bool gradients);
     void (*build_forward)(void *graph, void *tensor);
     void *(*cpu_init)(void);
+    void (*cpu_free)(void *backend);
     void (*cpu_set_threads)(void *backend, int threads);
     int (*compute)(void *backend, void *graph);
     void *backend;
@@ -101,11 +102,18 @@ ggml_library *ggml_open(const char *folder) {
     find(g, "ggml_new_graph_custom", &g->new_graph);
     find(g, "ggml_build_forward_expand", &g->build_forward);
     find(g, "ggml_backend_cpu_init", &g->cpu_init);
+    find(g, "ggml_backend_free", &g->cpu_free);
     find(g, "ggml_backend_cpu_set_n_threads", &g->cpu_set_threads);
     find(g, "ggml_backend_graph_compute", &g->compute);
     g->backend = g->cpu_init();
     g->cpu_set_threads(g->backend, 1);
     return g;
+}
+
+void ggml_close(ggml_library *library) {
+    library->cpu_free(library->backend);
+    dlclose(library->handle);
+    free(library);
 }
 
 const char *ggml_version_of(const ggml_library *library) {
