@@ -27,8 +27,9 @@ local function part_env(name, head_dim, arch)
     env.dequantise_symbol = symbol(name, head_dim, "dequantise", arch)
     function env.k_symbol(g, cache) return symbol(name, head_dim, ("k_g%d_%s"):format(g, cache), arch) end
     function env.v_symbol(g, cache) return symbol(name, head_dim, ("v_g%d_%s"):format(g, cache), arch) end
-    env.k_panel_symbol = symbol(name, head_dim, "k_panel", arch)
-    env.v_panel_symbol = symbol(name, head_dim, "v_panel", arch)
+    function env.k_panel_symbol(cache) return symbol(name, head_dim, "k_panel_" .. cache, arch) end
+    function env.v_panel_symbol(cache) return symbol(name, head_dim, "v_panel_" .. cache, arch) end
+    if env.unit then env.tile_sets = tile_cpu.sets(layout, env.unit, env.tail_unit) end
     return env, layout
 end
 
@@ -45,7 +46,7 @@ end
 -- What a format's attention file has of them.
 local function attention_of(part)
     local paths, texts = {}, templates_of(part.layout)
-    for _, op in ipairs { "common", #part.gqas > 0 and "decode", part.prefills and "prefill" } do
+    for _, op in ipairs { "common", #part.gqas > 0 and "decode", #part.panel_layouts > 0 and "prefill" } do
         table.move(texts[op] or {}, 1, #(texts[op] or {}), #paths + 1, paths)
     end
     return paths
@@ -81,13 +82,18 @@ local function collect(variants, arch)
         local part = by_key[key]
         if not part then
             local env, layout = part_env(format, head_dim, arch)
-            part = { format = format, head_dim = head_dim, env = env, layout = layout, gqas = {}, layouts = {}, has = {} }
+            part = { format = format, head_dim = head_dim, env = env, layout = layout, gqas = {}, layouts = {}, panel_layouts = {},
+                has = {} }
             part.hash = part_hash(env, layout)
             by_key[key] = part
             parts[#parts + 1] = part
         end
-        part.prefills = part.prefills or variant.op == "prefill"
         local gqa, cache = variant.op == "decode" and variant.gqa, variant.layout
+        if variant.op == "prefill" and not part.has["panel " .. cache] then
+            part.has["panel " .. cache] = true
+            table.insert(part.panel_layouts, cache)
+            table.sort(part.panel_layouts)
+        end
         if gqa and not part.has[gqa] then
             part.has[gqa] = true
             table.insert(part.gqas, gqa)
@@ -146,8 +152,8 @@ function kernels_cpu.files(arch, variants)
     for _, part in ipairs(parts) do
         local stem = ("%s_d%d"):format(part.format, part.head_dim)
         part.env.banner = text.banner(arch, (" --head-dim %d --k %s --v %s"):format(part.head_dim, part.format, part.format))
-        part.env.gqas, part.env.layouts = part.gqas, part.layouts
-        if #part.gqas > 0 or part.prefills then
+        part.env.gqas, part.env.layouts, part.env.panel_layouts = part.gqas, part.layouts, part.panel_layouts
+        if #part.gqas + #part.panel_layouts > 0 then
             add(stem .. ".c", render(attention_of(part), part.env), "source")
         end
         add(stem .. "_append.c", render(templates_of(part.layout).append, part.env), "source")

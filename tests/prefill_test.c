@@ -158,10 +158,12 @@ static void launch(trial *t) {
     tq_plan *plan = plan_for_threads(t->variant, TQ_SIDE_K, HEADS, s->batch, t->k.n_slots, 0, MOST_THREADS);
     const tq_device *device = plan->device;
     const tq_cache *const rows[] = {&t->k, &t->v};
+    const int unit = tq_keys_per_unit(t->variant),
+              page_slots = s->page_slots && unit > s->page_slots ? unit : s->page_slots;
     device_cache caches[2];
     for (int i = 0; i < 2; i++) {
         caches[i] = device_cache_new(device, t->variant, i ? t->shape.v : t->shape.k, (tq_side)i, s->batch, HEADS,
-                                     t->k.n_slots, s->page_slots, s->interleaved);
+                                     t->k.n_slots, page_slots, s->interleaved);
         device_cache_fill(&caches[i], rows[i], s->batch, HEADS);
     }
     device_buffer in[] = {

@@ -644,8 +644,10 @@ extern const tq_k_stage tqk_turbo2_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo2_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo2_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo2_d64_v_g8_rows__c;
-extern const tq_panel tqk_turbo2_d64_k_panel__c;
-extern const tq_panel tqk_turbo2_d64_v_panel__c;
+extern const tq_panel tqk_turbo2_d64_k_panel_rows__c;
+extern const tq_panel tqk_turbo2_d64_v_panel_rows__c;
+extern const tq_panel tqk_turbo2_d64_k_panel_tile_cpu__c;
+extern const tq_panel tqk_turbo2_d64_v_panel_tile_cpu__c;
 extern int tqk_turbo2_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo2_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d64_k_g1_rows__c;
@@ -656,8 +658,10 @@ extern const tq_k_stage tqk_turbo3_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo3_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo3_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo3_d64_v_g8_rows__c;
-extern const tq_panel tqk_turbo3_d64_k_panel__c;
-extern const tq_panel tqk_turbo3_d64_v_panel__c;
+extern const tq_panel tqk_turbo3_d64_k_panel_rows__c;
+extern const tq_panel tqk_turbo3_d64_v_panel_rows__c;
+extern const tq_panel tqk_turbo3_d64_k_panel_tile_cpu__c;
+extern const tq_panel tqk_turbo3_d64_v_panel_tile_cpu__c;
 extern int tqk_turbo3_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo3_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo4_d64_k_g1_rows__c;
@@ -668,8 +672,10 @@ extern const tq_k_stage tqk_turbo4_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo4_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo4_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo4_d64_v_g8_rows__c;
-extern const tq_panel tqk_turbo4_d64_k_panel__c;
-extern const tq_panel tqk_turbo4_d64_v_panel__c;
+extern const tq_panel tqk_turbo4_d64_k_panel_rows__c;
+extern const tq_panel tqk_turbo4_d64_v_panel_rows__c;
+extern const tq_panel tqk_turbo4_d64_k_panel_tile_cpu__c;
+extern const tq_panel tqk_turbo4_d64_v_panel_tile_cpu__c;
 extern int tqk_turbo4_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain2_d64_k_g1_rows__c;
@@ -680,8 +686,10 @@ extern const tq_k_stage tqk_gain2_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_gain2_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_gain2_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_gain2_d64_v_g8_rows__c;
-extern const tq_panel tqk_gain2_d64_k_panel__c;
-extern const tq_panel tqk_gain2_d64_v_panel__c;
+extern const tq_panel tqk_gain2_d64_k_panel_rows__c;
+extern const tq_panel tqk_gain2_d64_v_panel_rows__c;
+extern const tq_panel tqk_gain2_d64_k_panel_tile_cpu__c;
+extern const tq_panel tqk_gain2_d64_v_panel_tile_cpu__c;
 extern int tqk_gain2_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain2_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d64_k_g1_rows__c;
@@ -692,8 +700,10 @@ extern const tq_k_stage tqk_gain3_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_gain3_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_gain3_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_gain3_d64_v_g8_rows__c;
-extern const tq_panel tqk_gain3_d64_k_panel__c;
-extern const tq_panel tqk_gain3_d64_v_panel__c;
+extern const tq_panel tqk_gain3_d64_k_panel_rows__c;
+extern const tq_panel tqk_gain3_d64_v_panel_rows__c;
+extern const tq_panel tqk_gain3_d64_k_panel_tile_cpu__c;
+extern const tq_panel tqk_gain3_d64_v_panel_tile_cpu__c;
 extern int tqk_gain3_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain3_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain4_d64_k_g1_rows__c;
@@ -704,8 +714,10 @@ extern const tq_k_stage tqk_gain4_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_gain4_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_gain4_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_gain4_d64_v_g8_rows__c;
-extern const tq_panel tqk_gain4_d64_k_panel__c;
-extern const tq_panel tqk_gain4_d64_v_panel__c;
+extern const tq_panel tqk_gain4_d64_k_panel_rows__c;
+extern const tq_panel tqk_gain4_d64_v_panel_rows__c;
+extern const tq_panel tqk_gain4_d64_k_panel_tile_cpu__c;
+extern const tq_panel tqk_gain4_d64_v_panel_tile_cpu__c;
 extern int tqk_gain4_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain4_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_q8_0_d64_k_g1_rows__c;
@@ -716,8 +728,10 @@ extern const tq_k_stage tqk_q8_0_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_q8_0_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_q8_0_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_q8_0_d64_v_g8_rows__c;
-extern const tq_panel tqk_q8_0_d64_k_panel__c;
-extern const tq_panel tqk_q8_0_d64_v_panel__c;
+extern const tq_panel tqk_q8_0_d64_k_panel_rows__c;
+extern const tq_panel tqk_q8_0_d64_v_panel_rows__c;
+extern const tq_panel tqk_q8_0_d64_k_panel_tile_cpu__c;
+extern const tq_panel tqk_q8_0_d64_v_panel_tile_cpu__c;
 extern int tqk_q8_0_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_q8_0_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_f16_d64_k_g1_rows__c;
@@ -728,8 +742,8 @@ extern const tq_k_stage tqk_f16_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_f16_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_f16_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_f16_d64_v_g8_rows__c;
-extern const tq_panel tqk_f16_d64_k_panel__c;
-extern const tq_panel tqk_f16_d64_v_panel__c;
+extern const tq_panel tqk_f16_d64_k_panel_rows__c;
+extern const tq_panel tqk_f16_d64_v_panel_rows__c;
 extern int tqk_f16_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo2_d128_k_g1_rows__c;
@@ -740,8 +754,10 @@ extern const tq_k_stage tqk_turbo2_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo2_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo2_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo2_d128_v_g8_rows__c;
-extern const tq_panel tqk_turbo2_d128_k_panel__c;
-extern const tq_panel tqk_turbo2_d128_v_panel__c;
+extern const tq_panel tqk_turbo2_d128_k_panel_rows__c;
+extern const tq_panel tqk_turbo2_d128_v_panel_rows__c;
+extern const tq_panel tqk_turbo2_d128_k_panel_tile_cpu__c;
+extern const tq_panel tqk_turbo2_d128_v_panel_tile_cpu__c;
 extern int tqk_turbo2_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo2_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d128_k_g1_rows__c;
@@ -752,8 +768,10 @@ extern const tq_k_stage tqk_turbo3_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo3_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo3_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo3_d128_v_g8_rows__c;
-extern const tq_panel tqk_turbo3_d128_k_panel__c;
-extern const tq_panel tqk_turbo3_d128_v_panel__c;
+extern const tq_panel tqk_turbo3_d128_k_panel_rows__c;
+extern const tq_panel tqk_turbo3_d128_v_panel_rows__c;
+extern const tq_panel tqk_turbo3_d128_k_panel_tile_cpu__c;
+extern const tq_panel tqk_turbo3_d128_v_panel_tile_cpu__c;
 extern int tqk_turbo3_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo3_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo4_d128_k_g1_rows__c;
@@ -764,8 +782,10 @@ extern const tq_k_stage tqk_turbo4_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo4_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo4_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo4_d128_v_g8_rows__c;
-extern const tq_panel tqk_turbo4_d128_k_panel__c;
-extern const tq_panel tqk_turbo4_d128_v_panel__c;
+extern const tq_panel tqk_turbo4_d128_k_panel_rows__c;
+extern const tq_panel tqk_turbo4_d128_v_panel_rows__c;
+extern const tq_panel tqk_turbo4_d128_k_panel_tile_cpu__c;
+extern const tq_panel tqk_turbo4_d128_v_panel_tile_cpu__c;
 extern int tqk_turbo4_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain2_d128_k_g1_rows__c;
@@ -776,8 +796,10 @@ extern const tq_k_stage tqk_gain2_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_gain2_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_gain2_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_gain2_d128_v_g8_rows__c;
-extern const tq_panel tqk_gain2_d128_k_panel__c;
-extern const tq_panel tqk_gain2_d128_v_panel__c;
+extern const tq_panel tqk_gain2_d128_k_panel_rows__c;
+extern const tq_panel tqk_gain2_d128_v_panel_rows__c;
+extern const tq_panel tqk_gain2_d128_k_panel_tile_cpu__c;
+extern const tq_panel tqk_gain2_d128_v_panel_tile_cpu__c;
 extern int tqk_gain2_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain2_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d128_k_g1_rows__c;
@@ -788,8 +810,10 @@ extern const tq_k_stage tqk_gain3_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_gain3_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_gain3_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_gain3_d128_v_g8_rows__c;
-extern const tq_panel tqk_gain3_d128_k_panel__c;
-extern const tq_panel tqk_gain3_d128_v_panel__c;
+extern const tq_panel tqk_gain3_d128_k_panel_rows__c;
+extern const tq_panel tqk_gain3_d128_v_panel_rows__c;
+extern const tq_panel tqk_gain3_d128_k_panel_tile_cpu__c;
+extern const tq_panel tqk_gain3_d128_v_panel_tile_cpu__c;
 extern int tqk_gain3_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain3_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain4_d128_k_g1_rows__c;
@@ -800,8 +824,10 @@ extern const tq_k_stage tqk_gain4_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_gain4_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_gain4_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_gain4_d128_v_g8_rows__c;
-extern const tq_panel tqk_gain4_d128_k_panel__c;
-extern const tq_panel tqk_gain4_d128_v_panel__c;
+extern const tq_panel tqk_gain4_d128_k_panel_rows__c;
+extern const tq_panel tqk_gain4_d128_v_panel_rows__c;
+extern const tq_panel tqk_gain4_d128_k_panel_tile_cpu__c;
+extern const tq_panel tqk_gain4_d128_v_panel_tile_cpu__c;
 extern int tqk_gain4_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain4_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_q8_0_d128_k_g1_rows__c;
@@ -812,8 +838,10 @@ extern const tq_k_stage tqk_q8_0_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_q8_0_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_q8_0_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_q8_0_d128_v_g8_rows__c;
-extern const tq_panel tqk_q8_0_d128_k_panel__c;
-extern const tq_panel tqk_q8_0_d128_v_panel__c;
+extern const tq_panel tqk_q8_0_d128_k_panel_rows__c;
+extern const tq_panel tqk_q8_0_d128_v_panel_rows__c;
+extern const tq_panel tqk_q8_0_d128_k_panel_tile_cpu__c;
+extern const tq_panel tqk_q8_0_d128_v_panel_tile_cpu__c;
 extern int tqk_q8_0_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_q8_0_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_f16_d128_k_g1_rows__c;
@@ -824,8 +852,8 @@ extern const tq_k_stage tqk_f16_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_f16_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_f16_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_f16_d128_v_g8_rows__c;
-extern const tq_panel tqk_f16_d128_k_panel__c;
-extern const tq_panel tqk_f16_d128_v_panel__c;
+extern const tq_panel tqk_f16_d128_k_panel_rows__c;
+extern const tq_panel tqk_f16_d128_v_panel_rows__c;
 extern int tqk_f16_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 
@@ -850,346 +878,402 @@ extern void tqk_f16_d128_dequantise__c(const uint8_t *row, const float *mean, co
                                 .keys_per_unit = keys, .target = "c", .key = content, .append = append_fn,  \
                                 .dequantise = dequantise_fn}
 
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0xcce9ef78e7b42c97u);
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0xcce9ef78e7b42c57u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0xc9bb72dcabbb7657u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0xc9bb72dcabbb7617u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x4e683a09db7ef4b7u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x4e683a09db7ef477u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x9fa9880e93775c17u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x9fa9880e93775bd7u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x7e787430b2674b77u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x7e787430b2674b37u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0xdcfe4c992fd27ab7u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0xdcfe4c992fd27a77u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0x032421d7dbbb2917u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0x032421d7dbbb28d7u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x121854b2c7089897u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x121854b2c7089857u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0xcce9ef78e7b42c97u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0xcce9ef78e7b42c57u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0xc9bb72dcabbb7657u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0xc9bb72dcabbb7617u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0x4e683a09db7ef4b7u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0x4e683a09db7ef477u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x9fa9880e93775c17u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x9fa9880e93775bd7u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x7e787430b2674b77u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x7e787430b2674b37u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0xdcfe4c992fd27ab7u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0xdcfe4c992fd27a77u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0x032421d7dbbb2917u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0x032421d7dbbb28d7u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x121854b2c7089897u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x121854b2c7089857u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0xcce9ef78e7b42c97u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0xcce9ef78e7b42c57u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0xc9bb72dcabbb7657u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0xc9bb72dcabbb7617u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x4e683a09db7ef4b7u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x4e683a09db7ef477u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x9fa9880e93775c17u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x9fa9880e93775bd7u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x7e787430b2674b77u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x7e787430b2674b37u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0xdcfe4c992fd27ab7u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0xdcfe4c992fd27a77u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0x032421d7dbbb2917u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0x032421d7dbbb28d7u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x121854b2c7089897u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x121854b2c7089857u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0xcce9ef78e7b42c97u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0xcce9ef78e7b42c57u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0xc9bb72dcabbb7657u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0xc9bb72dcabbb7617u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x4e683a09db7ef4b7u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x4e683a09db7ef477u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x9fa9880e93775c17u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x9fa9880e93775bd7u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x7e787430b2674b77u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x7e787430b2674b37u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0xdcfe4c992fd27ab7u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0xdcfe4c992fd27a77u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0x032421d7dbbb2917u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0x032421d7dbbb28d7u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x121854b2c7089897u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x121854b2c7089857u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0x14be83a3528950f7u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0x14be83a3528950b7u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x773bcc0c84d0c2d7u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x773bcc0c84d0c297u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0xc833f78d13c6ffd7u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0xc833f78d13c6ff97u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0x4629b280777ff6b7u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0x4629b280777ff677u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x40615c3bf63dccd7u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x40615c3bf63dcc97u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0xdc5dd67d59950637u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0xdc5dd67d599505f7u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x0c7044a0c5644637u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x0c7044a0c56445f7u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x0a9f7949e4e77cf7u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x0a9f7949e4e77cb7u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0x14be83a3528950f7u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0x14be83a3528950b7u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0x773bcc0c84d0c2d7u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0x773bcc0c84d0c297u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0xc833f78d13c6ffd7u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0xc833f78d13c6ff97u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0x4629b280777ff6b7u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0x4629b280777ff677u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x40615c3bf63dccd7u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x40615c3bf63dcc97u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0xdc5dd67d59950637u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0xdc5dd67d599505f7u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x0c7044a0c5644637u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x0c7044a0c56445f7u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x0a9f7949e4e77cf7u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x0a9f7949e4e77cb7u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0x14be83a3528950f7u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0x14be83a3528950b7u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x773bcc0c84d0c2d7u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x773bcc0c84d0c297u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0xc833f78d13c6ffd7u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0xc833f78d13c6ff97u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0x4629b280777ff6b7u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0x4629b280777ff677u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x40615c3bf63dccd7u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x40615c3bf63dcc97u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0xdc5dd67d59950637u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0xdc5dd67d599505f7u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x0c7044a0c5644637u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x0c7044a0c56445f7u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x0a9f7949e4e77cf7u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x0a9f7949e4e77cb7u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0x14be83a3528950f7u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0x14be83a3528950b7u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x773bcc0c84d0c2d7u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x773bcc0c84d0c297u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0xc833f78d13c6ffd7u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0xc833f78d13c6ff97u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0x4629b280777ff6b7u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0x4629b280777ff677u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x40615c3bf63dccd7u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x40615c3bf63dcc97u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0xdc5dd67d59950637u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0xdc5dd67d599505f7u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x0c7044a0c5644637u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x0c7044a0c56445f7u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x0a9f7949e4e77cf7u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x0a9f7949e4e77cb7u);
-ROWS(tq_append_d64_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0x3c4115ec38dd3c45u);
-ROWS(tq_append_d64_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0x3c4115ec38dd3c45u);
-ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x792c0d34dec44bb7u);
-ROWS(tq_append_d64_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x792c0d34dec44bb7u);
-ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0xe1b36e28a509ae24u);
-ROWS(tq_append_d64_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0xe1b36e28a509ae24u);
-ROWS(tq_append_d64_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "rows", 1, 0x186ab1bd37425249u);
-ROWS(tq_append_d64_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0x186ab1bd37425249u);
-ROWS(tq_append_d64_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x7043267e453ac22eu);
-ROWS(tq_append_d64_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x7043267e453ac22eu);
-ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x63d4d0237eba97f4u);
-ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x63d4d0237eba97f4u);
-ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x70c976b8354400e1u);
-ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x70c976b8354400e1u);
-ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0xcf4607fc493704e5u);
-ROWS(tq_append_d128_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0xd1d70575505bb782u);
-ROWS(tq_append_d128_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0xd1d70575505bb782u);
-ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x3140639b3910edd3u);
-ROWS(tq_append_d128_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x3140639b3910edd3u);
-ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0xefb0cdbfc38f78ebu);
-ROWS(tq_append_d128_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0xefb0cdbfc38f78ebu);
-ROWS(tq_append_d128_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "rows", 1, 0x39b6dadb8c2aa814u);
-ROWS(tq_append_d128_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0x39b6dadb8c2aa814u);
-ROWS(tq_append_d128_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "rows", 1, 0xe41cc7492ef28f83u);
-ROWS(tq_append_d128_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0xe41cc7492ef28f83u);
-ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x33395db8872f0f18u);
-ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x33395db8872f0f18u);
-ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x69cb386ad79fd518u);
-ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x69cb386ad79fd518u);
-ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0x3808f36eae26f222u);
-ROWS(tq_append_d64_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0x4877976fbbad21a9u);
-ROWS(tq_append_d64_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0x4877976fbbad21a9u);
-ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x085e238ad9cd5bf7u);
-ROWS(tq_append_d64_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x085e238ad9cd5bf7u);
-ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x248389c4434b77eau);
-ROWS(tq_append_d64_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x248389c4434b77eau);
-ROWS(tq_append_d64_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "rows", 1, 0x3f0d9434690b3b25u);
-ROWS(tq_append_d64_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0x3f0d9434690b3b25u);
-ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 1, 0xc6040b957a02baa0u);
-ROWS(tq_append_d64_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0xc6040b957a02baa0u);
-ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x30f83a58bdee141au);
-ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x30f83a58bdee141au);
-ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x4a296902b34d598du);
-ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x4a296902b34d598du);
-ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0xfaa10a998aa7c509u);
-ROWS(tq_append_d128_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0xfab63c110f03caccu);
-ROWS(tq_append_d128_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0xfab63c110f03caccu);
-ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0xfdca26545896065bu);
-ROWS(tq_append_d128_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0xfdca26545896065bu);
-ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0x9051e7b05d0db843u);
-ROWS(tq_append_d128_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0x9051e7b05d0db843u);
-ROWS(tq_append_d128_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "rows", 1, 0xc4419587f82b7ffau);
-ROWS(tq_append_d128_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0xc4419587f82b7ffau);
-ROWS(tq_append_d128_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "rows", 1, 0x141352d5d4216eabu);
-ROWS(tq_append_d128_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0x141352d5d4216eabu);
-ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x60f336a7df3c2876u);
-ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x60f336a7df3c2876u);
-ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x5a73ca18fa9aa276u);
-ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x5a73ca18fa9aa276u);
-ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0x8a6543be4396bc2cu);
-ROWS(tq_dequantise_d64_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0x3c4115ec38dd3c45u);
-ROWS(tq_dequantise_d64_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0x3c4115ec38dd3c45u);
-ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x792c0d34dec44bb7u);
-ROWS(tq_dequantise_d64_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x792c0d34dec44bb7u);
-ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0xe1b36e28a509ae24u);
-ROWS(tq_dequantise_d64_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0xe1b36e28a509ae24u);
-ROWS(tq_dequantise_d64_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0x186ab1bd37425249u);
-ROWS(tq_dequantise_d64_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0x186ab1bd37425249u);
-ROWS(tq_dequantise_d64_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x7043267e453ac22eu);
-ROWS(tq_dequantise_d64_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x7043267e453ac22eu);
-ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x63d4d0237eba97f4u);
-ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x63d4d0237eba97f4u);
-ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x70c976b8354400e1u);
-ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x70c976b8354400e1u);
-ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xcf4607fc493704e5u);
-ROWS(tq_dequantise_d128_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0xd1d70575505bb782u);
-ROWS(tq_dequantise_d128_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0xd1d70575505bb782u);
-ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x3140639b3910edd3u);
-ROWS(tq_dequantise_d128_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x3140639b3910edd3u);
-ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0xefb0cdbfc38f78ebu);
-ROWS(tq_dequantise_d128_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0xefb0cdbfc38f78ebu);
-ROWS(tq_dequantise_d128_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0x39b6dadb8c2aa814u);
-ROWS(tq_dequantise_d128_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0x39b6dadb8c2aa814u);
-ROWS(tq_dequantise_d128_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0xe41cc7492ef28f83u);
-ROWS(tq_dequantise_d128_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0xe41cc7492ef28f83u);
-ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x33395db8872f0f18u);
-ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x33395db8872f0f18u);
-ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x69cb386ad79fd518u);
-ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x69cb386ad79fd518u);
-ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x3808f36eae26f222u);
-ROWS(tq_dequantise_d64_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0x4877976fbbad21a9u);
-ROWS(tq_dequantise_d64_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0x4877976fbbad21a9u);
-ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x085e238ad9cd5bf7u);
-ROWS(tq_dequantise_d64_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x085e238ad9cd5bf7u);
-ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x248389c4434b77eau);
-ROWS(tq_dequantise_d64_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x248389c4434b77eau);
-ROWS(tq_dequantise_d64_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0x3f0d9434690b3b25u);
-ROWS(tq_dequantise_d64_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0x3f0d9434690b3b25u);
-ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0xc6040b957a02baa0u);
-ROWS(tq_dequantise_d64_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0xc6040b957a02baa0u);
-ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x30f83a58bdee141au);
-ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x30f83a58bdee141au);
-ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x4a296902b34d598du);
-ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x4a296902b34d598du);
-ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xfaa10a998aa7c509u);
-ROWS(tq_dequantise_d128_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0xfab63c110f03caccu);
-ROWS(tq_dequantise_d128_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0xfab63c110f03caccu);
-ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0xfdca26545896065bu);
-ROWS(tq_dequantise_d128_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0xfdca26545896065bu);
-ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0x9051e7b05d0db843u);
-ROWS(tq_dequantise_d128_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0x9051e7b05d0db843u);
-ROWS(tq_dequantise_d128_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0xc4419587f82b7ffau);
-ROWS(tq_dequantise_d128_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0xc4419587f82b7ffau);
-ROWS(tq_dequantise_d128_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0x141352d5d4216eabu);
-ROWS(tq_dequantise_d128_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0x141352d5d4216eabu);
-ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x60f336a7df3c2876u);
-ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x60f336a7df3c2876u);
-ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x5a73ca18fa9aa276u);
-ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x5a73ca18fa9aa276u);
-ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x8a6543be4396bc2cu);
-ROWS(tq_repack_d64_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x3c4115ec38dd3c45u);
-ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x792c0d34dec44bb7u);
-ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xe1b36e28a509ae24u);
-ROWS(tq_repack_d64_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x186ab1bd37425249u);
-ROWS(tq_repack_d64_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x7043267e453ac22eu);
-ROWS(tq_repack_d64_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x63d4d0237eba97f4u);
-ROWS(tq_repack_d64_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x70c976b8354400e1u);
-ROWS(tq_repack_d128_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xd1d70575505bb782u);
-ROWS(tq_repack_d128_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x3140639b3910edd3u);
-ROWS(tq_repack_d128_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xefb0cdbfc38f78ebu);
-ROWS(tq_repack_d128_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x39b6dadb8c2aa814u);
-ROWS(tq_repack_d128_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xe41cc7492ef28f83u);
-ROWS(tq_repack_d128_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x33395db8872f0f18u);
-ROWS(tq_repack_d128_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x69cb386ad79fd518u);
-ROWS(tq_repack_d64_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0x4877976fbbad21a9u);
-ROWS(tq_repack_d64_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x085e238ad9cd5bf7u);
-ROWS(tq_repack_d64_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x248389c4434b77eau);
-ROWS(tq_repack_d64_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0x3f0d9434690b3b25u);
-ROWS(tq_repack_d64_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0xc6040b957a02baa0u);
-ROWS(tq_repack_d64_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x30f83a58bdee141au);
-ROWS(tq_repack_d64_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0x4a296902b34d598du);
-ROWS(tq_repack_d128_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0xfab63c110f03caccu);
-ROWS(tq_repack_d128_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0xfdca26545896065bu);
-ROWS(tq_repack_d128_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0x9051e7b05d0db843u);
-ROWS(tq_repack_d128_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0xc4419587f82b7ffau);
-ROWS(tq_repack_d128_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0x141352d5d4216eabu);
-ROWS(tq_repack_d128_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0x60f336a7df3c2876u);
-ROWS(tq_repack_d128_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x5a73ca18fa9aa276u);
-PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel__c, tqk_turbo2_d64_v_panel__c, "rows", 1, 0xcce9ef78e7b42c17u);
-PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel__c, tqk_turbo3_d64_v_panel__c, "rows", 1, 0xc9bb72dcabbb75d7u);
-PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel__c, tqk_turbo4_d64_v_panel__c, "rows", 1, 0x4e683a09db7ef437u);
-PREFILL(tq_prefill_d64_g1_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel__c, tqk_gain2_d64_v_panel__c, "rows", 1, 0x9fa9880e93775b97u);
-PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel__c, tqk_gain3_d64_v_panel__c, "rows", 1, 0x7e787430b2674af7u);
-PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel__c, tqk_gain4_d64_v_panel__c, "rows", 1, 0xdcfe4c992fd27a37u);
-PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel__c, tqk_q8_0_d64_v_panel__c, "rows", 1, 0x032421d7dbbb2897u);
-PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel__c, tqk_f16_d64_v_panel__c, "rows", 1, 0x121854b2c7089817u);
-PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel__c, tqk_turbo2_d64_v_panel__c, "rows", 1, 0xcce9ef78e7b42c17u);
-PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel__c, tqk_turbo3_d64_v_panel__c, "rows", 1, 0xc9bb72dcabbb75d7u);
-PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel__c, tqk_turbo4_d64_v_panel__c, "rows", 1, 0x4e683a09db7ef437u);
-PREFILL(tq_prefill_d64_g3_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel__c, tqk_gain2_d64_v_panel__c, "rows", 1, 0x9fa9880e93775b97u);
-PREFILL(tq_prefill_d64_g3_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel__c, tqk_gain3_d64_v_panel__c, "rows", 1, 0x7e787430b2674af7u);
-PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel__c, tqk_gain4_d64_v_panel__c, "rows", 1, 0xdcfe4c992fd27a37u);
-PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel__c, tqk_q8_0_d64_v_panel__c, "rows", 1, 0x032421d7dbbb2897u);
-PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel__c, tqk_f16_d64_v_panel__c, "rows", 1, 0x121854b2c7089817u);
-PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel__c, tqk_turbo2_d64_v_panel__c, "rows", 1, 0xcce9ef78e7b42c17u);
-PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel__c, tqk_turbo3_d64_v_panel__c, "rows", 1, 0xc9bb72dcabbb75d7u);
-PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel__c, tqk_turbo4_d64_v_panel__c, "rows", 1, 0x4e683a09db7ef437u);
-PREFILL(tq_prefill_d64_g4_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel__c, tqk_gain2_d64_v_panel__c, "rows", 1, 0x9fa9880e93775b97u);
-PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel__c, tqk_gain3_d64_v_panel__c, "rows", 1, 0x7e787430b2674af7u);
-PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel__c, tqk_gain4_d64_v_panel__c, "rows", 1, 0xdcfe4c992fd27a37u);
-PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel__c, tqk_q8_0_d64_v_panel__c, "rows", 1, 0x032421d7dbbb2897u);
-PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel__c, tqk_f16_d64_v_panel__c, "rows", 1, 0x121854b2c7089817u);
-PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel__c, tqk_turbo2_d64_v_panel__c, "rows", 1, 0xcce9ef78e7b42c17u);
-PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel__c, tqk_turbo3_d64_v_panel__c, "rows", 1, 0xc9bb72dcabbb75d7u);
-PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel__c, tqk_turbo4_d64_v_panel__c, "rows", 1, 0x4e683a09db7ef437u);
-PREFILL(tq_prefill_d64_g8_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel__c, tqk_gain2_d64_v_panel__c, "rows", 1, 0x9fa9880e93775b97u);
-PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel__c, tqk_gain3_d64_v_panel__c, "rows", 1, 0x7e787430b2674af7u);
-PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel__c, tqk_gain4_d64_v_panel__c, "rows", 1, 0xdcfe4c992fd27a37u);
-PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel__c, tqk_q8_0_d64_v_panel__c, "rows", 1, 0x032421d7dbbb2897u);
-PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel__c, tqk_f16_d64_v_panel__c, "rows", 1, 0x121854b2c7089817u);
-PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel__c, tqk_turbo2_d128_v_panel__c, "rows", 1, 0x14be83a352895077u);
-PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel__c, tqk_turbo3_d128_v_panel__c, "rows", 1, 0x773bcc0c84d0c257u);
-PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel__c, tqk_turbo4_d128_v_panel__c, "rows", 1, 0xc833f78d13c6ff57u);
-PREFILL(tq_prefill_d128_g1_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel__c, tqk_gain2_d128_v_panel__c, "rows", 1, 0x4629b280777ff637u);
-PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel__c, tqk_gain3_d128_v_panel__c, "rows", 1, 0x40615c3bf63dcc57u);
-PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel__c, tqk_gain4_d128_v_panel__c, "rows", 1, 0xdc5dd67d599505b7u);
-PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel__c, tqk_q8_0_d128_v_panel__c, "rows", 1, 0x0c7044a0c56445b7u);
-PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel__c, tqk_f16_d128_v_panel__c, "rows", 1, 0x0a9f7949e4e77c77u);
-PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel__c, tqk_turbo2_d128_v_panel__c, "rows", 1, 0x14be83a352895077u);
-PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel__c, tqk_turbo3_d128_v_panel__c, "rows", 1, 0x773bcc0c84d0c257u);
-PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel__c, tqk_turbo4_d128_v_panel__c, "rows", 1, 0xc833f78d13c6ff57u);
-PREFILL(tq_prefill_d128_g3_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel__c, tqk_gain2_d128_v_panel__c, "rows", 1, 0x4629b280777ff637u);
-PREFILL(tq_prefill_d128_g3_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel__c, tqk_gain3_d128_v_panel__c, "rows", 1, 0x40615c3bf63dcc57u);
-PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel__c, tqk_gain4_d128_v_panel__c, "rows", 1, 0xdc5dd67d599505b7u);
-PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel__c, tqk_q8_0_d128_v_panel__c, "rows", 1, 0x0c7044a0c56445b7u);
-PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel__c, tqk_f16_d128_v_panel__c, "rows", 1, 0x0a9f7949e4e77c77u);
-PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel__c, tqk_turbo2_d128_v_panel__c, "rows", 1, 0x14be83a352895077u);
-PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel__c, tqk_turbo3_d128_v_panel__c, "rows", 1, 0x773bcc0c84d0c257u);
-PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel__c, tqk_turbo4_d128_v_panel__c, "rows", 1, 0xc833f78d13c6ff57u);
-PREFILL(tq_prefill_d128_g4_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel__c, tqk_gain2_d128_v_panel__c, "rows", 1, 0x4629b280777ff637u);
-PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel__c, tqk_gain3_d128_v_panel__c, "rows", 1, 0x40615c3bf63dcc57u);
-PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel__c, tqk_gain4_d128_v_panel__c, "rows", 1, 0xdc5dd67d599505b7u);
-PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel__c, tqk_q8_0_d128_v_panel__c, "rows", 1, 0x0c7044a0c56445b7u);
-PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel__c, tqk_f16_d128_v_panel__c, "rows", 1, 0x0a9f7949e4e77c77u);
-PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel__c, tqk_turbo2_d128_v_panel__c, "rows", 1, 0x14be83a352895077u);
-PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel__c, tqk_turbo3_d128_v_panel__c, "rows", 1, 0x773bcc0c84d0c257u);
-PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel__c, tqk_turbo4_d128_v_panel__c, "rows", 1, 0xc833f78d13c6ff57u);
-PREFILL(tq_prefill_d128_g8_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel__c, tqk_gain2_d128_v_panel__c, "rows", 1, 0x4629b280777ff637u);
-PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel__c, tqk_gain3_d128_v_panel__c, "rows", 1, 0x40615c3bf63dcc57u);
-PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel__c, tqk_gain4_d128_v_panel__c, "rows", 1, 0xdc5dd67d599505b7u);
-PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel__c, tqk_q8_0_d128_v_panel__c, "rows", 1, 0x0c7044a0c56445b7u);
-PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel__c, tqk_f16_d128_v_panel__c, "rows", 1, 0x0a9f7949e4e77c77u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0x28c5c9040a73f797u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0x28c5c9040a73f757u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0xdac5c956efb8f297u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0xdac5c956efb8f257u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x82d944b45e7a40f7u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x82d944b45e7a40b7u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x54f53e0603e67697u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x54f53e0603e67657u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x282563c890253fb7u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x282563c890253f77u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0xa2a2ac8232658637u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0xa2a2ac82326585f7u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xc9f46e20fa1af9f7u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xc9f46e20fa1af9b7u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x198af5f8de666277u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x198af5f8de666237u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x28c5c9040a73f797u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x28c5c9040a73f757u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0xdac5c956efb8f297u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0xdac5c956efb8f257u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0x82d944b45e7a40f7u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0x82d944b45e7a40b7u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x54f53e0603e67697u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x54f53e0603e67657u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x282563c890253fb7u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x282563c890253f77u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0xa2a2ac8232658637u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0xa2a2ac82326585f7u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0xc9f46e20fa1af9f7u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0xc9f46e20fa1af9b7u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x198af5f8de666277u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x198af5f8de666237u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x28c5c9040a73f797u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x28c5c9040a73f757u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0xdac5c956efb8f297u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0xdac5c956efb8f257u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x82d944b45e7a40f7u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x82d944b45e7a40b7u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x54f53e0603e67697u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x54f53e0603e67657u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x282563c890253fb7u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x282563c890253f77u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0xa2a2ac8232658637u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0xa2a2ac82326585f7u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xc9f46e20fa1af9f7u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xc9f46e20fa1af9b7u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x198af5f8de666277u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x198af5f8de666237u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x28c5c9040a73f797u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x28c5c9040a73f757u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0xdac5c956efb8f297u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0xdac5c956efb8f257u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x82d944b45e7a40f7u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x82d944b45e7a40b7u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x54f53e0603e67697u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x54f53e0603e67657u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x282563c890253fb7u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x282563c890253f77u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0xa2a2ac8232658637u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0xa2a2ac82326585f7u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xc9f46e20fa1af9f7u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xc9f46e20fa1af9b7u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x198af5f8de666277u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x198af5f8de666237u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0xc3229b550cdab977u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0xc3229b550cdab937u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x402762d059f21f57u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x402762d059f21f17u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0x437928b69e767957u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0x437928b69e767917u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0x8e782cf753a12df7u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0x8e782cf753a12db7u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x7911d8fa4dc01c17u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x7911d8fa4dc01bd7u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0xa4691ba188883877u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0xa4691ba188883837u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x89c62b2865acd057u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x89c62b2865acd017u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x33452ac3329aa197u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x33452ac3329aa157u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0xc3229b550cdab977u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0xc3229b550cdab937u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0x402762d059f21f57u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0x402762d059f21f17u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0x437928b69e767957u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0x437928b69e767917u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0x8e782cf753a12df7u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0x8e782cf753a12db7u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x7911d8fa4dc01c17u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x7911d8fa4dc01bd7u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0xa4691ba188883877u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0xa4691ba188883837u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x89c62b2865acd057u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x89c62b2865acd017u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x33452ac3329aa197u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x33452ac3329aa157u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0xc3229b550cdab977u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0xc3229b550cdab937u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x402762d059f21f57u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x402762d059f21f17u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0x437928b69e767957u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0x437928b69e767917u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0x8e782cf753a12df7u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0x8e782cf753a12db7u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x7911d8fa4dc01c17u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x7911d8fa4dc01bd7u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0xa4691ba188883877u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0xa4691ba188883837u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x89c62b2865acd057u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x89c62b2865acd017u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x33452ac3329aa197u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x33452ac3329aa157u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0xc3229b550cdab977u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0xc3229b550cdab937u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x402762d059f21f57u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x402762d059f21f17u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0x437928b69e767957u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0x437928b69e767917u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0x8e782cf753a12df7u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0x8e782cf753a12db7u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x7911d8fa4dc01c17u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x7911d8fa4dc01bd7u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0xa4691ba188883877u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0xa4691ba188883837u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x89c62b2865acd057u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x89c62b2865acd017u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x33452ac3329aa197u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x33452ac3329aa157u);
+ROWS(tq_append_d64_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0xf53e10ab028708edu);
+ROWS(tq_append_d64_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0xf53e10ab028708edu);
+ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0xa9ae10fb50a1dc15u);
+ROWS(tq_append_d64_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0xa9ae10fb50a1dc15u);
+ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0xc480f07dd3ed2002u);
+ROWS(tq_append_d64_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0xc480f07dd3ed2002u);
+ROWS(tq_append_d64_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "rows", 1, 0x300c0a04ec2df3f5u);
+ROWS(tq_append_d64_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0x300c0a04ec2df3f5u);
+ROWS(tq_append_d64_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x6ca2ae99640ac6ccu);
+ROWS(tq_append_d64_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x6ca2ae99640ac6ccu);
+ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "rows", 1, 0xd34c0d0d39390b18u);
+ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0xd34c0d0d39390b18u);
+ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x1963409f0ab0d33au);
+ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x1963409f0ab0d33au);
+ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0xc67d14382fd9e076u);
+ROWS(tq_append_d128_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x0ac7fc697cda94beu);
+ROWS(tq_append_d128_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x0ac7fc697cda94beu);
+ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x03e49da8ef893f6fu);
+ROWS(tq_append_d128_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x03e49da8ef893f6fu);
+ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0xbf1bd56001e9769fu);
+ROWS(tq_append_d128_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0xbf1bd56001e9769fu);
+ROWS(tq_append_d128_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "rows", 1, 0xc7c2e17eb16ad59au);
+ROWS(tq_append_d128_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0xc7c2e17eb16ad59au);
+ROWS(tq_append_d128_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "rows", 1, 0x3b07c02193b8cc49u);
+ROWS(tq_append_d128_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0x3b07c02193b8cc49u);
+ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x1d0448b394aaa7c6u);
+ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x1d0448b394aaa7c6u);
+ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0xab366fbe3ae61ae7u);
+ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0xab366fbe3ae61ae7u);
+ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0xc769775c316c7d9du);
+ROWS(tq_append_d64_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0xeb56763c14c32001u);
+ROWS(tq_append_d64_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0xeb56763c14c32001u);
+ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0xe8e6763eabed47d9u);
+ROWS(tq_append_d64_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0xe8e6763eabed47d9u);
+ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x762712199763524cu);
+ROWS(tq_append_d64_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x762712199763524cu);
+ROWS(tq_append_d64_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "rows", 1, 0xdcb7f1e4248eb3f9u);
+ROWS(tq_append_d64_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0xdcb7f1e4248eb3f9u);
+ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x7351731238f0aa42u);
+ROWS(tq_append_d64_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x7351731238f0aa42u);
+ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x87255d580602ac76u);
+ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x87255d580602ac76u);
+ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x685feb64fc405814u);
+ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x685feb64fc405814u);
+ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0x0adc9fa3bb62b358u);
+ROWS(tq_append_d128_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x70295cce9cd65610u);
+ROWS(tq_append_d128_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x70295cce9cd65610u);
+ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0xf411830a773f113fu);
+ROWS(tq_append_d128_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0xf411830a773f113fu);
+ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0x3c2c1139a963340fu);
+ROWS(tq_append_d128_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0x3c2c1139a963340fu);
+ROWS(tq_append_d128_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "rows", 1, 0x7e84095baf0c89b4u);
+ROWS(tq_append_d128_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0x7e84095baf0c89b4u);
+ROWS(tq_append_d128_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "rows", 1, 0xf5d8d6bbc6dd8125u);
+ROWS(tq_append_d128_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0xf5d8d6bbc6dd8125u);
+ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x3f3390d100b3c208u);
+ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x3f3390d100b3c208u);
+ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x965e794d379ce6c7u);
+ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x965e794d379ce6c7u);
+ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0x23aa714a0e045551u);
+ROWS(tq_dequantise_d64_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0xf53e10ab028708edu);
+ROWS(tq_dequantise_d64_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0xf53e10ab028708edu);
+ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0xa9ae10fb50a1dc15u);
+ROWS(tq_dequantise_d64_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0xa9ae10fb50a1dc15u);
+ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0xc480f07dd3ed2002u);
+ROWS(tq_dequantise_d64_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0xc480f07dd3ed2002u);
+ROWS(tq_dequantise_d64_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0x300c0a04ec2df3f5u);
+ROWS(tq_dequantise_d64_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0x300c0a04ec2df3f5u);
+ROWS(tq_dequantise_d64_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x6ca2ae99640ac6ccu);
+ROWS(tq_dequantise_d64_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x6ca2ae99640ac6ccu);
+ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0xd34c0d0d39390b18u);
+ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0xd34c0d0d39390b18u);
+ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x1963409f0ab0d33au);
+ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x1963409f0ab0d33au);
+ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xc67d14382fd9e076u);
+ROWS(tq_dequantise_d128_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x0ac7fc697cda94beu);
+ROWS(tq_dequantise_d128_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x0ac7fc697cda94beu);
+ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x03e49da8ef893f6fu);
+ROWS(tq_dequantise_d128_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x03e49da8ef893f6fu);
+ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0xbf1bd56001e9769fu);
+ROWS(tq_dequantise_d128_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0xbf1bd56001e9769fu);
+ROWS(tq_dequantise_d128_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0xc7c2e17eb16ad59au);
+ROWS(tq_dequantise_d128_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0xc7c2e17eb16ad59au);
+ROWS(tq_dequantise_d128_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0x3b07c02193b8cc49u);
+ROWS(tq_dequantise_d128_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0x3b07c02193b8cc49u);
+ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x1d0448b394aaa7c6u);
+ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x1d0448b394aaa7c6u);
+ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0xab366fbe3ae61ae7u);
+ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0xab366fbe3ae61ae7u);
+ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0xc769775c316c7d9du);
+ROWS(tq_dequantise_d64_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0xeb56763c14c32001u);
+ROWS(tq_dequantise_d64_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0xeb56763c14c32001u);
+ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0xe8e6763eabed47d9u);
+ROWS(tq_dequantise_d64_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0xe8e6763eabed47d9u);
+ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x762712199763524cu);
+ROWS(tq_dequantise_d64_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x762712199763524cu);
+ROWS(tq_dequantise_d64_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0xdcb7f1e4248eb3f9u);
+ROWS(tq_dequantise_d64_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0xdcb7f1e4248eb3f9u);
+ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x7351731238f0aa42u);
+ROWS(tq_dequantise_d64_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x7351731238f0aa42u);
+ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x87255d580602ac76u);
+ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x87255d580602ac76u);
+ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x685feb64fc405814u);
+ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x685feb64fc405814u);
+ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x0adc9fa3bb62b358u);
+ROWS(tq_dequantise_d128_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x70295cce9cd65610u);
+ROWS(tq_dequantise_d128_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x70295cce9cd65610u);
+ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0xf411830a773f113fu);
+ROWS(tq_dequantise_d128_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0xf411830a773f113fu);
+ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0x3c2c1139a963340fu);
+ROWS(tq_dequantise_d128_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0x3c2c1139a963340fu);
+ROWS(tq_dequantise_d128_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0x7e84095baf0c89b4u);
+ROWS(tq_dequantise_d128_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0x7e84095baf0c89b4u);
+ROWS(tq_dequantise_d128_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0xf5d8d6bbc6dd8125u);
+ROWS(tq_dequantise_d128_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0xf5d8d6bbc6dd8125u);
+ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x3f3390d100b3c208u);
+ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x3f3390d100b3c208u);
+ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x965e794d379ce6c7u);
+ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x965e794d379ce6c7u);
+ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x23aa714a0e045551u);
+ROWS(tq_repack_d64_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xf53e10ab028708edu);
+ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xa9ae10fb50a1dc15u);
+ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xc480f07dd3ed2002u);
+ROWS(tq_repack_d64_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x300c0a04ec2df3f5u);
+ROWS(tq_repack_d64_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x6ca2ae99640ac6ccu);
+ROWS(tq_repack_d64_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xd34c0d0d39390b18u);
+ROWS(tq_repack_d64_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x1963409f0ab0d33au);
+ROWS(tq_repack_d128_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x0ac7fc697cda94beu);
+ROWS(tq_repack_d128_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x03e49da8ef893f6fu);
+ROWS(tq_repack_d128_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xbf1bd56001e9769fu);
+ROWS(tq_repack_d128_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xc7c2e17eb16ad59au);
+ROWS(tq_repack_d128_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x3b07c02193b8cc49u);
+ROWS(tq_repack_d128_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x1d0448b394aaa7c6u);
+ROWS(tq_repack_d128_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xab366fbe3ae61ae7u);
+ROWS(tq_repack_d64_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0xeb56763c14c32001u);
+ROWS(tq_repack_d64_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0xe8e6763eabed47d9u);
+ROWS(tq_repack_d64_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x762712199763524cu);
+ROWS(tq_repack_d64_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0xdcb7f1e4248eb3f9u);
+ROWS(tq_repack_d64_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0x7351731238f0aa42u);
+ROWS(tq_repack_d64_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x87255d580602ac76u);
+ROWS(tq_repack_d64_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0x685feb64fc405814u);
+ROWS(tq_repack_d128_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0x70295cce9cd65610u);
+ROWS(tq_repack_d128_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0xf411830a773f113fu);
+ROWS(tq_repack_d128_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0x3c2c1139a963340fu);
+ROWS(tq_repack_d128_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0x7e84095baf0c89b4u);
+ROWS(tq_repack_d128_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0xf5d8d6bbc6dd8125u);
+ROWS(tq_repack_d128_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0x3f3390d100b3c208u);
+ROWS(tq_repack_d128_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x965e794d379ce6c7u);
+PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x28c5c9040a73f717u);
+PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x28c5c9040a73f717u);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0xdac5c956efb8f217u);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xdac5c956efb8f217u);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x82d944b45e7a4077u);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x82d944b45e7a4077u);
+PREFILL(tq_prefill_d64_g1_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0x54f53e0603e67617u);
+PREFILL(tq_prefill_d64_g1_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x54f53e0603e67617u);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x282563c890253f37u);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x282563c890253f37u);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xa2a2ac82326585b7u);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa2a2ac82326585b7u);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xc9f46e20fa1af977u);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc9f46e20fa1af977u);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x198af5f8de6661f7u);
+PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x28c5c9040a73f717u);
+PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x28c5c9040a73f717u);
+PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0xdac5c956efb8f217u);
+PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xdac5c956efb8f217u);
+PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x82d944b45e7a4077u);
+PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x82d944b45e7a4077u);
+PREFILL(tq_prefill_d64_g3_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0x54f53e0603e67617u);
+PREFILL(tq_prefill_d64_g3_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x54f53e0603e67617u);
+PREFILL(tq_prefill_d64_g3_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x282563c890253f37u);
+PREFILL(tq_prefill_d64_g3_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x282563c890253f37u);
+PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xa2a2ac82326585b7u);
+PREFILL(tq_prefill_d64_g3_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa2a2ac82326585b7u);
+PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xc9f46e20fa1af977u);
+PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc9f46e20fa1af977u);
+PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x198af5f8de6661f7u);
+PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x28c5c9040a73f717u);
+PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x28c5c9040a73f717u);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0xdac5c956efb8f217u);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xdac5c956efb8f217u);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x82d944b45e7a4077u);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x82d944b45e7a4077u);
+PREFILL(tq_prefill_d64_g4_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0x54f53e0603e67617u);
+PREFILL(tq_prefill_d64_g4_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x54f53e0603e67617u);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x282563c890253f37u);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x282563c890253f37u);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xa2a2ac82326585b7u);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa2a2ac82326585b7u);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xc9f46e20fa1af977u);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc9f46e20fa1af977u);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x198af5f8de6661f7u);
+PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x28c5c9040a73f717u);
+PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x28c5c9040a73f717u);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0xdac5c956efb8f217u);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xdac5c956efb8f217u);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x82d944b45e7a4077u);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x82d944b45e7a4077u);
+PREFILL(tq_prefill_d64_g8_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0x54f53e0603e67617u);
+PREFILL(tq_prefill_d64_g8_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x54f53e0603e67617u);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x282563c890253f37u);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x282563c890253f37u);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xa2a2ac82326585b7u);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa2a2ac82326585b7u);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xc9f46e20fa1af977u);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc9f46e20fa1af977u);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x198af5f8de6661f7u);
+PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0xc3229b550cdab8f7u);
+PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc3229b550cdab8f7u);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x402762d059f21ed7u);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x402762d059f21ed7u);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x437928b69e7678d7u);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x437928b69e7678d7u);
+PREFILL(tq_prefill_d128_g1_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0x8e782cf753a12d77u);
+PREFILL(tq_prefill_d128_g1_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8e782cf753a12d77u);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x7911d8fa4dc01b97u);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x7911d8fa4dc01b97u);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0xa4691ba1888837f7u);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa4691ba1888837f7u);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x89c62b2865accfd7u);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x89c62b2865accfd7u);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x33452ac3329aa117u);
+PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0xc3229b550cdab8f7u);
+PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc3229b550cdab8f7u);
+PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x402762d059f21ed7u);
+PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x402762d059f21ed7u);
+PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x437928b69e7678d7u);
+PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x437928b69e7678d7u);
+PREFILL(tq_prefill_d128_g3_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0x8e782cf753a12d77u);
+PREFILL(tq_prefill_d128_g3_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8e782cf753a12d77u);
+PREFILL(tq_prefill_d128_g3_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x7911d8fa4dc01b97u);
+PREFILL(tq_prefill_d128_g3_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x7911d8fa4dc01b97u);
+PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0xa4691ba1888837f7u);
+PREFILL(tq_prefill_d128_g3_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa4691ba1888837f7u);
+PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x89c62b2865accfd7u);
+PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x89c62b2865accfd7u);
+PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x33452ac3329aa117u);
+PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0xc3229b550cdab8f7u);
+PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc3229b550cdab8f7u);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x402762d059f21ed7u);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x402762d059f21ed7u);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x437928b69e7678d7u);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x437928b69e7678d7u);
+PREFILL(tq_prefill_d128_g4_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0x8e782cf753a12d77u);
+PREFILL(tq_prefill_d128_g4_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8e782cf753a12d77u);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x7911d8fa4dc01b97u);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x7911d8fa4dc01b97u);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0xa4691ba1888837f7u);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa4691ba1888837f7u);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x89c62b2865accfd7u);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x89c62b2865accfd7u);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x33452ac3329aa117u);
+PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0xc3229b550cdab8f7u);
+PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc3229b550cdab8f7u);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x402762d059f21ed7u);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x402762d059f21ed7u);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x437928b69e7678d7u);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x437928b69e7678d7u);
+PREFILL(tq_prefill_d128_g8_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0x8e782cf753a12d77u);
+PREFILL(tq_prefill_d128_g8_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8e782cf753a12d77u);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x7911d8fa4dc01b97u);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x7911d8fa4dc01b97u);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0xa4691ba1888837f7u);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa4691ba1888837f7u);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x89c62b2865accfd7u);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x89c62b2865accfd7u);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x33452ac3329aa117u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128,
@@ -1469,68 +1553,124 @@ static const tq_variant *const VARIANTS[] = {
     &tq_repack_d128_vgain4_tile_cpu__c,
     &tq_repack_d128_vq8_0_tile_cpu__c,
     &tq_prefill_d64_g1_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d64_g1_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d64_g1_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d64_g1_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__c,
     &tq_prefill_d64_g1_kgain2_vgain2_rows__c,
+    &tq_prefill_d64_g1_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d64_g1_kgain3_vgain3_rows__c,
+    &tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d64_g1_kgain4_vgain4_rows__c,
+    &tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__c,
     &tq_prefill_d64_g1_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d64_g1_kf16_vf16_rows__c,
     &tq_prefill_d64_g3_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d64_g3_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d64_g3_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d64_g3_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d64_g3_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d64_g3_kturbo4_vturbo4_tile_cpu__c,
     &tq_prefill_d64_g3_kgain2_vgain2_rows__c,
+    &tq_prefill_d64_g3_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d64_g3_kgain3_vgain3_rows__c,
+    &tq_prefill_d64_g3_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d64_g3_kgain4_vgain4_rows__c,
+    &tq_prefill_d64_g3_kgain4_vgain4_tile_cpu__c,
     &tq_prefill_d64_g3_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d64_g3_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d64_g3_kf16_vf16_rows__c,
     &tq_prefill_d64_g4_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d64_g4_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d64_g4_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d64_g4_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__c,
     &tq_prefill_d64_g4_kgain2_vgain2_rows__c,
+    &tq_prefill_d64_g4_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d64_g4_kgain3_vgain3_rows__c,
+    &tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d64_g4_kgain4_vgain4_rows__c,
+    &tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__c,
     &tq_prefill_d64_g4_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d64_g4_kf16_vf16_rows__c,
     &tq_prefill_d64_g8_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d64_g8_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d64_g8_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d64_g8_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__c,
     &tq_prefill_d64_g8_kgain2_vgain2_rows__c,
+    &tq_prefill_d64_g8_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d64_g8_kgain3_vgain3_rows__c,
+    &tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d64_g8_kgain4_vgain4_rows__c,
+    &tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__c,
     &tq_prefill_d64_g8_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d64_g8_kf16_vf16_rows__c,
     &tq_prefill_d128_g1_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d128_g1_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d128_g1_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d128_g1_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__c,
     &tq_prefill_d128_g1_kgain2_vgain2_rows__c,
+    &tq_prefill_d128_g1_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d128_g1_kgain3_vgain3_rows__c,
+    &tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d128_g1_kgain4_vgain4_rows__c,
+    &tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__c,
     &tq_prefill_d128_g1_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d128_g1_kf16_vf16_rows__c,
     &tq_prefill_d128_g3_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d128_g3_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d128_g3_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d128_g3_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d128_g3_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d128_g3_kturbo4_vturbo4_tile_cpu__c,
     &tq_prefill_d128_g3_kgain2_vgain2_rows__c,
+    &tq_prefill_d128_g3_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d128_g3_kgain3_vgain3_rows__c,
+    &tq_prefill_d128_g3_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d128_g3_kgain4_vgain4_rows__c,
+    &tq_prefill_d128_g3_kgain4_vgain4_tile_cpu__c,
     &tq_prefill_d128_g3_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d128_g3_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d128_g3_kf16_vf16_rows__c,
     &tq_prefill_d128_g4_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d128_g4_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d128_g4_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d128_g4_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__c,
     &tq_prefill_d128_g4_kgain2_vgain2_rows__c,
+    &tq_prefill_d128_g4_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d128_g4_kgain3_vgain3_rows__c,
+    &tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d128_g4_kgain4_vgain4_rows__c,
+    &tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__c,
     &tq_prefill_d128_g4_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d128_g4_kf16_vf16_rows__c,
     &tq_prefill_d128_g8_kturbo2_vturbo2_rows__c,
+    &tq_prefill_d128_g8_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d128_g8_kturbo3_vturbo3_rows__c,
+    &tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d128_g8_kturbo4_vturbo4_rows__c,
+    &tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__c,
     &tq_prefill_d128_g8_kgain2_vgain2_rows__c,
+    &tq_prefill_d128_g8_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d128_g8_kgain3_vgain3_rows__c,
+    &tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d128_g8_kgain4_vgain4_rows__c,
+    &tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__c,
     &tq_prefill_d128_g8_kq8_0_vq8_0_rows__c,
+    &tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d128_g8_kf16_vf16_rows__c,
 };
 

@@ -350,7 +350,19 @@ const tq_v_stage tqk_turbo3_d128_v_g8_rows__c = {
     N_BLOCKS, N_SETS, SCALE_SETS, 0x1.21faf8p+24f, 0, ACC_VALUES, scales_of, accumulate_g8, finish};
 /* ---- prefill: a lane is a key ------------------------------------------------------------------------------------- */
 
+enum {
+    WORDS = ALL_UNITS * UNIT_WORDS, /* of payload in a row */
+    HALVES = 0, /* of payload behind them */
+    CODE_WORDS = 0,
+};
 static const int8_t LEVELS[16] = {-113, -71, -40, -13, 13, 40, 71, 113, -113, -71, -40, -13, 13, 40, 71, 113};
+
+/* TQ_GROUP keys, beside each other whatever the layout of the cache. */
+typedef struct unpacked {
+    _Alignas(64) float scale[N_BLOCKS][TQ_GROUP];
+    int32_t words[WORDS + HALVES][TQ_GROUP]; /* in the order of a row; a half as vectors want it, see tqv_load_half */
+    int32_t codes[N_BLOCKS * CODE_WORDS + 1][TQ_GROUP]; /* of gains, a nibble per sub-block */
+} unpacked;
 
 /* Values of n groups of four, times by[] of their half of a unit, each TQV_LANES keys, to out. */
 TQV_INLINE void decode_groups(const int n, const place *places, const tqv_bits *x, const tqv_f32 *by, float *out,
@@ -364,15 +376,15 @@ TQV_INLINE void decode_groups(const int n, const place *places, const tqv_bits *
     }
 }
 
-/* out[j * pitch + lane] = value j of TQV_LANES rows. */
-TQV_INLINE void decode_rows(const group *rows, float *out, const int pitch) {
+/* out[j * pitch + lane] = value j of keys i to i + TQV_LANES - 1. */
+TQV_INLINE void decode_keys(const unpacked *from, int i, float *out, const int pitch) {
+    const int32_t(*words)[TQ_GROUP] = from->words;
     for (int b = 0; b < N_BLOCKS; b++, out += BLOCK * pitch) {
-        const uint8_t *block = rows->row + b * BLOCK_BYTES;
-        const tqv_f32 scale = tqv_mul(tqv_load_scales(block, rows->stride), tqv_set1(STEP));
-        for (int u = 0; u < UNITS; u++) {
-            tqv_bits x[UNIT_WORDS + 4];
-            TQV_UNROLL for (int w = 0; w < UNIT_WORDS; w += 4)
-                tqv_load_words(block + HEADER + u * UNIT_BYTES + 4 * w, rows->stride, x + w);
+        const tqv_f32 scale = tqv_load(from->scale[b] + i);
+        for (int u = 0; u < UNITS; u++, words += UNIT_WORDS) {
+            tqv_bits x[UNIT_WORDS + 1];
+            TQV_UNROLL for (int w = 0; w < UNIT_WORDS; w++)
+                x[w] = tqv_bload(words[w] + i);
             x[UNIT_WORDS] = unit_spare(x);
             const tqv_f32 by[2] = {scale, scale};
             decode_groups(8, UNIT, x, by, out + 32 * u * pitch, pitch);
@@ -380,21 +392,26 @@ TQV_INLINE void decode_rows(const group *rows, float *out, const int pitch) {
     }
 }
 
-static void decode_k(const tq_keys *keys, float *panel) {
-    uint8_t stage[TQV_LANES * STAGE_STRIDE];
-    for (int i = 0; i < keys->n; i += TQV_LANES) {
-        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
-        decode_rows(&rows, keys_in_panel(panel, i, HEAD_DIM), STRIP);
+/* Keys first to first + TQ_GROUP - 1 of a step. */
+typedef void (*unpack_fn)(const tq_keys *keys, int first, unpacked *out);
+
+TQV_INLINE void decode_k(const tq_keys *keys, unpack_fn unpack, float *panel) {
+    unpacked group;
+    for (int i = 0; i < keys->n; i += TQ_GROUP) {
+        unpack(keys, i, &group);
+        for (int j = 0; j < TQ_GROUP && i + j < keys->n; j += TQV_LANES)
+            decode_keys(&group, j, keys_in_panel(panel, i + j, HEAD_DIM), STRIP);
     }
 }
 
 /* Transposed: a key's values lie beside each other. */
-static void decode_v(const tq_keys *keys, float *panel) {
-    uint8_t stage[TQV_LANES * STAGE_STRIDE];
+TQV_INLINE void decode_v(const tq_keys *keys, unpack_fn unpack, float *panel) {
+    unpacked group;
     _Alignas(64) float values[HEAD_DIM * TQV_LANES];
     for (int i = 0; i < keys->n; i += TQV_LANES) {
-        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
-        decode_rows(&rows, values, TQV_LANES);
+        if (i % TQ_GROUP == 0)
+            unpack(keys, i, &group);
+        decode_keys(&group, i % TQ_GROUP, values, TQV_LANES);
         for (int j = 0, width; j < HEAD_DIM; j += TQV_LANES) {
             float *to = values_in_panel(panel, i, j, HEAD_DIM, &width);
             TQV_UNROLL for (int r = 0; r < TQV_LANES; r += 4) {
@@ -417,5 +434,122 @@ static void rotate_out(float *row) {
     tq_flip_signs(row, HEAD_DIM, V_SIGNS);
 }
 
-const tq_panel tqk_turbo3_d128_k_panel__c = {decode_k, rotate_q};
-const tq_panel tqk_turbo3_d128_v_panel__c = {decode_v, rotate_out};
+/* Words of n words of rows, from 4 at a time. */
+TQV_INLINE void unpack_words(const int n, const uint8_t *row, size_t stride, int i, int32_t (*out)[TQ_GROUP]) {
+    TQV_UNROLL for (int w = 0; w < n; w += 4) {
+        tqv_bits x[4];
+        tqv_load_words(row + 4 * w, stride, x);
+        TQV_UNROLL for (int c = 0; c < 4; c++)
+            if (w + c < n)
+                tqv_bstore(out[w + c] + i, x[c]);
+    }
+}
+
+static void unpack_rows(const tq_keys *keys, int first, unpacked *out) {
+    uint8_t stage[TQV_LANES * STAGE_STRIDE];
+    for (int i = 0; i < TQ_GROUP && first + i < keys->n; i += TQV_LANES) {
+        const group rows = group_at(keys, first + i, ROW_BYTES, stage, STAGE_STRIDE);
+        int32_t(*words)[TQ_GROUP] = out->words;
+        for (int b = 0; b < N_BLOCKS; b++) {
+            const uint8_t *block = rows.row + b * BLOCK_BYTES;
+            tqv_store(out->scale[b] + i, tqv_mul(tqv_load_scales(block, rows.stride), tqv_set1(STEP)));
+            for (int j = 0; j < CODE_WORDS; j++)
+                tqv_bstore(out->codes[b * CODE_WORDS + j] + i, tqv_load_dwords(block + 2 + 4 * j, rows.stride));
+            for (int u = 0; u < UNITS; u++, words += UNIT_WORDS)
+                unpack_words(UNIT_WORDS, block + HEADER + u * UNIT_BYTES, rows.stride, i, words);
+        }
+    }
+}
+
+/* Where the words of some units lie in tiles of V, see docs/formats.md. */
+typedef struct unit_set {
+    int at, step, columns, words, first_word;
+} unit_set;
+static const unit_set V_SETS[] = {{0, 192, 4, 3, 0}};
+enum { GROUP_BYTES = TQ_GROUP * (4 * WORDS + 2 * HALVES), TILE_PAYLOAD = TQ_MAX_TILE / TQ_GROUP * GROUP_BYTES };
+
+static inline uint32_t half_at(const uint8_t *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
+}
+
+/* What K and V have in common: the halves of headers, [half][key]. */
+static void unpack_headers(const uint8_t *tile, int first, unpacked *out) {
+    enum { CODE_HALVES = (HEADER - 2) / 2, STEP_BYTES = 2 * TQ_MAX_TILE };
+    const uint8_t *half = tile + TILE_PAYLOAD + 2 * first;
+    for (int b = 0; b < N_BLOCKS; b++, half += (1 + CODE_HALVES) * STEP_BYTES) {
+        for (int i = 0; i < TQ_GROUP; i += TQV_LANES)
+            tqv_store(out->scale[b] + i, tqv_mul(tqv_from_f16(half + 2 * i), tqv_set1(STEP)));
+        for (int j = 0; j < CODE_HALVES; j++)
+            for (int i = 0; i < TQ_GROUP; i++) {
+                const uint32_t code = half_at(half + (1 + j) * STEP_BYTES + 2 * i);
+                int32_t *to = &out->codes[b * CODE_WORDS + j / 2][i];
+                *to = (int32_t)(j % 2 ? (uint32_t)*to | code << 16 : code);
+            }
+    }
+}
+
+static void unpack_k_tile(const tq_keys *keys, int first, unpacked *out) {
+    const uint8_t *from = keys->group[0] + first / TQ_GROUP * GROUP_BYTES;
+    memcpy(out->words, from, sizeof out->words[0] * WORDS);
+    unpack_headers(keys->group[0], first, out);
+}
+
+/* One word of four keys, 64 bytes, from [column / 2][byte of the word][column % 2][key] to [column][key][byte]. */
+static void transpose_quads(const uint8_t *from, uint32_t out[4][4]) {
+    static const uint64_t LOW = 0x00ff00ff00ff00ff, LOW_HALF = 0x0000ffff0000ffff;
+    for (int c = 0; c < 4; c += 2, from += 32) {
+        uint64_t x[4], y[4];
+        memcpy(x, from, sizeof x);
+        for (int i = 0; i < 4; i += 2) {
+            y[i] = (x[i] & LOW) | (x[i + 1] & LOW) << 8;
+            y[i + 1] = (x[i] >> 8 & LOW) | (x[i + 1] & ~LOW);
+        }
+        for (int i = 0; i < 2; i++) {
+            const uint64_t even = (y[i] & LOW_HALF) | (y[i + 2] & LOW_HALF) << 16;
+            const uint64_t odd = (y[i] >> 16 & LOW_HALF) | (y[i + 2] & ~LOW_HALF);
+            out[c][i] = (uint32_t)even;
+            out[c + 1][i] = (uint32_t)(even >> 32);
+            out[c][i + 2] = (uint32_t)odd;
+            out[c + 1][i + 2] = (uint32_t)(odd >> 32);
+        }
+    }
+}
+
+static void unpack_v_tile(const tq_keys *keys, int first, unpacked *out) {
+    for (const unit_set *s = V_SETS; s < V_SETS + sizeof V_SETS / sizeof *V_SETS; s++) {
+        const uint8_t *from = keys->group[0] + s->at + first / TQ_GROUP * s->columns * s->step;
+        for (int i = 0; i < s->columns; i++, from += s->step)
+            for (int w = 0; w < s->words; w++) {
+                uint32_t quads[4][4];
+                transpose_quads(from + 64 * w, quads);
+                for (int c = 0; c < 4; c++) {
+                    const int unit = c % s->columns, key = 16 / s->columns * i + 4 * (c / s->columns);
+                    memcpy(out->words[s->first_word + unit * s->words + w] + key, quads[c], sizeof quads[c]);
+                }
+            }
+    }
+    unpack_headers(keys->group[0], first, out);
+}
+
+static void decode_k_rows(const tq_keys *keys, float *panel) {
+    decode_k(keys, unpack_rows, panel);
+}
+
+static void decode_v_rows(const tq_keys *keys, float *panel) {
+    decode_v(keys, unpack_rows, panel);
+}
+
+const tq_panel tqk_turbo3_d128_k_panel_rows__c = {decode_k_rows, rotate_q};
+const tq_panel tqk_turbo3_d128_v_panel_rows__c = {decode_v_rows, rotate_out};
+
+static void decode_k_tile_cpu(const tq_keys *keys, float *panel) {
+    decode_k(keys, unpack_k_tile, panel);
+}
+
+static void decode_v_tile_cpu(const tq_keys *keys, float *panel) {
+    decode_v(keys, unpack_v_tile, panel);
+}
+
+const tq_panel tqk_turbo3_d128_k_panel_tile_cpu__c = {decode_k_tile_cpu, rotate_q};
+const tq_panel tqk_turbo3_d128_v_panel_tile_cpu__c = {decode_v_tile_cpu, rotate_out};
+

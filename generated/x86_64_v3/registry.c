@@ -644,8 +644,10 @@ extern const tq_k_stage tqk_turbo2_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_turbo2_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d64_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_turbo2_d64_k_panel__x86_64_v3;
-extern const tq_panel tqk_turbo2_d64_v_panel__x86_64_v3;
+extern const tq_panel tqk_turbo2_d64_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_turbo2_d64_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_turbo2_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo2_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d64_k_g1_rows__x86_64_v3;
@@ -656,8 +658,10 @@ extern const tq_k_stage tqk_turbo3_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_turbo3_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d64_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_turbo3_d64_k_panel__x86_64_v3;
-extern const tq_panel tqk_turbo3_d64_v_panel__x86_64_v3;
+extern const tq_panel tqk_turbo3_d64_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_turbo3_d64_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_turbo3_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo3_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo4_d64_k_g1_rows__x86_64_v3;
@@ -668,8 +672,10 @@ extern const tq_k_stage tqk_turbo4_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_turbo4_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d64_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_turbo4_d64_k_panel__x86_64_v3;
-extern const tq_panel tqk_turbo4_d64_v_panel__x86_64_v3;
+extern const tq_panel tqk_turbo4_d64_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_turbo4_d64_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_turbo4_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain2_d64_k_g1_rows__x86_64_v3;
@@ -680,8 +686,10 @@ extern const tq_k_stage tqk_gain2_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_gain2_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d64_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_gain2_d64_k_panel__x86_64_v3;
-extern const tq_panel tqk_gain2_d64_v_panel__x86_64_v3;
+extern const tq_panel tqk_gain2_d64_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_gain2_d64_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_gain2_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain2_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d64_k_g1_rows__x86_64_v3;
@@ -692,8 +700,10 @@ extern const tq_k_stage tqk_gain3_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_gain3_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d64_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_gain3_d64_k_panel__x86_64_v3;
-extern const tq_panel tqk_gain3_d64_v_panel__x86_64_v3;
+extern const tq_panel tqk_gain3_d64_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_gain3_d64_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_gain3_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain3_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain4_d64_k_g1_rows__x86_64_v3;
@@ -704,8 +714,10 @@ extern const tq_k_stage tqk_gain4_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_gain4_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d64_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_gain4_d64_k_panel__x86_64_v3;
-extern const tq_panel tqk_gain4_d64_v_panel__x86_64_v3;
+extern const tq_panel tqk_gain4_d64_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_gain4_d64_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_gain4_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain4_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_q8_0_d64_k_g1_rows__x86_64_v3;
@@ -716,8 +728,10 @@ extern const tq_k_stage tqk_q8_0_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_q8_0_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d64_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_q8_0_d64_k_panel__x86_64_v3;
-extern const tq_panel tqk_q8_0_d64_v_panel__x86_64_v3;
+extern const tq_panel tqk_q8_0_d64_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_q8_0_d64_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_q8_0_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_q8_0_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_f16_d64_k_g1_rows__x86_64_v3;
@@ -728,8 +742,8 @@ extern const tq_k_stage tqk_f16_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_f16_d64_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_f16_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_f16_d64_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_f16_d64_k_panel__x86_64_v3;
-extern const tq_panel tqk_f16_d64_v_panel__x86_64_v3;
+extern const tq_panel tqk_f16_d64_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_f16_d64_v_panel_rows__x86_64_v3;
 extern int tqk_f16_d64_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo2_d128_k_g1_rows__x86_64_v3;
@@ -740,8 +754,10 @@ extern const tq_k_stage tqk_turbo2_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_turbo2_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d128_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_turbo2_d128_k_panel__x86_64_v3;
-extern const tq_panel tqk_turbo2_d128_v_panel__x86_64_v3;
+extern const tq_panel tqk_turbo2_d128_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_turbo2_d128_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_turbo2_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo2_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d128_k_g1_rows__x86_64_v3;
@@ -752,8 +768,10 @@ extern const tq_k_stage tqk_turbo3_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_turbo3_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d128_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_turbo3_d128_k_panel__x86_64_v3;
-extern const tq_panel tqk_turbo3_d128_v_panel__x86_64_v3;
+extern const tq_panel tqk_turbo3_d128_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_turbo3_d128_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_turbo3_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo3_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo4_d128_k_g1_rows__x86_64_v3;
@@ -764,8 +782,10 @@ extern const tq_k_stage tqk_turbo4_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_turbo4_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d128_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_turbo4_d128_k_panel__x86_64_v3;
-extern const tq_panel tqk_turbo4_d128_v_panel__x86_64_v3;
+extern const tq_panel tqk_turbo4_d128_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_turbo4_d128_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_turbo4_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain2_d128_k_g1_rows__x86_64_v3;
@@ -776,8 +796,10 @@ extern const tq_k_stage tqk_gain2_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_gain2_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d128_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_gain2_d128_k_panel__x86_64_v3;
-extern const tq_panel tqk_gain2_d128_v_panel__x86_64_v3;
+extern const tq_panel tqk_gain2_d128_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_gain2_d128_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_gain2_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain2_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d128_k_g1_rows__x86_64_v3;
@@ -788,8 +810,10 @@ extern const tq_k_stage tqk_gain3_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_gain3_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d128_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_gain3_d128_k_panel__x86_64_v3;
-extern const tq_panel tqk_gain3_d128_v_panel__x86_64_v3;
+extern const tq_panel tqk_gain3_d128_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_gain3_d128_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_gain3_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain3_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain4_d128_k_g1_rows__x86_64_v3;
@@ -800,8 +824,10 @@ extern const tq_k_stage tqk_gain4_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_gain4_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d128_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_gain4_d128_k_panel__x86_64_v3;
-extern const tq_panel tqk_gain4_d128_v_panel__x86_64_v3;
+extern const tq_panel tqk_gain4_d128_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_gain4_d128_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_gain4_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_gain4_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_q8_0_d128_k_g1_rows__x86_64_v3;
@@ -812,8 +838,10 @@ extern const tq_k_stage tqk_q8_0_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_q8_0_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d128_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_q8_0_d128_k_panel__x86_64_v3;
-extern const tq_panel tqk_q8_0_d128_v_panel__x86_64_v3;
+extern const tq_panel tqk_q8_0_d128_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_q8_0_d128_v_panel_rows__x86_64_v3;
+extern const tq_panel tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3;
+extern const tq_panel tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3;
 extern int tqk_q8_0_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_q8_0_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_f16_d128_k_g1_rows__x86_64_v3;
@@ -824,8 +852,8 @@ extern const tq_k_stage tqk_f16_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_f16_d128_v_g4_rows__x86_64_v3;
 extern const tq_k_stage tqk_f16_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_f16_d128_v_g8_rows__x86_64_v3;
-extern const tq_panel tqk_f16_d128_k_panel__x86_64_v3;
-extern const tq_panel tqk_f16_d128_v_panel__x86_64_v3;
+extern const tq_panel tqk_f16_d128_k_panel_rows__x86_64_v3;
+extern const tq_panel tqk_f16_d128_v_panel_rows__x86_64_v3;
 extern int tqk_f16_d128_append__x86_64_v3(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 
@@ -850,346 +878,402 @@ extern void tqk_f16_d128_dequantise__x86_64_v3(const uint8_t *row, const float *
                                 .keys_per_unit = keys, .target = "x86-64-v3", .key = content, .append = append_fn,  \
                                 .dequantise = dequantise_fn}
 
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a316u);
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a2d6u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c56u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c16u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61ad36u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61acf6u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183aa16u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183a9d6u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd76u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd36u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7ab6u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a76u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea96u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea56u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xcf75576d57378116u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xcf75576d573780d6u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a316u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a2d6u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c56u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c16u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61ad36u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61acf6u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183aa16u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183a9d6u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd76u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd36u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7ab6u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a76u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea96u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea56u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xcf75576d57378116u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xcf75576d573780d6u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a316u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a2d6u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c56u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c16u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61ad36u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61acf6u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183aa16u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183a9d6u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd76u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd36u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7ab6u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a76u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea96u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea56u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xcf75576d57378116u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xcf75576d573780d6u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a316u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a2d6u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c56u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xb7b43d87aa852c16u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61ad36u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x75ca0e358c61acf6u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183aa16u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x54fc8e31c183a9d6u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd76u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x53e47a0f6984fd36u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7ab6u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a76u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea96u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xc13356b46fbaea56u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xcf75576d57378116u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xcf75576d573780d6u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e76u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e36u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a782d6u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a78296u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x33421e379c174056u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x33421e379c174016u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f1336u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f12f6u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc56u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc16u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xd09815f76d104ab6u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xd09815f76d104a76u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f836u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f7f6u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8ef6u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8eb6u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e76u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e36u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a782d6u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a78296u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x33421e379c174056u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x33421e379c174016u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f1336u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f12f6u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc56u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc16u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xd09815f76d104ab6u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xd09815f76d104a76u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f836u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f7f6u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8ef6u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8eb6u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e76u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e36u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a782d6u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a78296u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x33421e379c174056u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x33421e379c174016u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f1336u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f12f6u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc56u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc16u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xd09815f76d104ab6u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xd09815f76d104a76u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f836u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f7f6u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8ef6u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8eb6u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e76u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x1ddacf42d1056e36u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a782d6u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa9d6a08f51a78296u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x33421e379c174056u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x33421e379c174016u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f1336u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x2f641a42f67f12f6u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc56u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x6dcc96f57616cc16u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xd09815f76d104ab6u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xd09815f76d104a76u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f836u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xdd46764d09a0f7f6u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8ef6u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5810ad75ef4a8eb6u);
-ROWS(tq_append_d64_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0x9f083bac07c532f0u);
-ROWS(tq_append_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x9f083bac07c532f0u);
-ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0xc8cda5fc12dad7e6u);
-ROWS(tq_append_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc8cda5fc12dad7e6u);
-ROWS(tq_append_d64_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x38f2c82485a874bfu);
-ROWS(tq_append_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x38f2c82485a874bfu);
-ROWS(tq_append_d64_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0xb12bb420d92161b8u);
-ROWS(tq_append_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb12bb420d92161b8u);
-ROWS(tq_append_d64_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0x801c609f93e2aa7du);
-ROWS(tq_append_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x801c609f93e2aa7du);
-ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0xb446f95caea4ebd3u);
-ROWS(tq_append_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb446f95caea4ebd3u);
-ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x3200c65f71e6e834u);
-ROWS(tq_append_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x3200c65f71e6e834u);
-ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x1fd0b71292279a00u);
-ROWS(tq_append_d128_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0xa3c30329602717f5u);
-ROWS(tq_append_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xa3c30329602717f5u);
-ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x0b5ef5eb7cc41bb2u);
-ROWS(tq_append_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x0b5ef5eb7cc41bb2u);
-ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x207f17a684e05b46u);
-ROWS(tq_append_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x207f17a684e05b46u);
-ROWS(tq_append_d128_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0xf4c003d18474ef8fu);
-ROWS(tq_append_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xf4c003d18474ef8fu);
-ROWS(tq_append_d128_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0x41353c9e700feae6u);
-ROWS(tq_append_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x41353c9e700feae6u);
-ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0x20ea5fa857519d53u);
-ROWS(tq_append_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x20ea5fa857519d53u);
-ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x25334cfb46fdc567u);
-ROWS(tq_append_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x25334cfb46fdc567u);
-ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0xa427326ae57a0f71u);
-ROWS(tq_append_d64_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0xd0b1013a9f1e1d7cu);
-ROWS(tq_append_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd0b1013a9f1e1d7cu);
-ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0xc9c7e3a04ce501c6u);
-ROWS(tq_append_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc9c7e3a04ce501c6u);
-ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x17b89225bbf3e5cdu);
-ROWS(tq_append_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x17b89225bbf3e5cdu);
-ROWS(tq_append_d64_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0x7eb226259d9cf5b4u);
-ROWS(tq_append_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x7eb226259d9cf5b4u);
-ROWS(tq_append_d64_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0xaea965848add004fu);
-ROWS(tq_append_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xaea965848add004fu);
-ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0xc0dc51abacc23c39u);
-ROWS(tq_append_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc0dc51abacc23c39u);
-ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x6a13dc69b30eafb8u);
-ROWS(tq_append_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x6a13dc69b30eafb8u);
-ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x8a85ec6f7a4a946cu);
-ROWS(tq_append_d128_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0x54f9182e261903d7u);
-ROWS(tq_append_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x54f9182e261903d7u);
-ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x7958f6b88a1e147au);
-ROWS(tq_append_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x7958f6b88a1e147au);
-ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0xeda452a5cc719266u);
-ROWS(tq_append_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xeda452a5cc719266u);
-ROWS(tq_append_d128_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0x158562862744d0fdu);
-ROWS(tq_append_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x158562862744d0fdu);
-ROWS(tq_append_d128_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0x0778a66bbb418ec6u);
-ROWS(tq_append_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x0778a66bbb418ec6u);
-ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0x8a8f0263caf95ab9u);
-ROWS(tq_append_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x8a8f0263caf95ab9u);
-ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x92f4756677dde025u);
-ROWS(tq_append_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x92f4756677dde025u);
-ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x8ecac71fbf0b2cdbu);
-ROWS(tq_dequantise_d64_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0x9f083bac07c532f0u);
-ROWS(tq_dequantise_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x9f083bac07c532f0u);
-ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0xc8cda5fc12dad7e6u);
-ROWS(tq_dequantise_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xc8cda5fc12dad7e6u);
-ROWS(tq_dequantise_d64_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x38f2c82485a874bfu);
-ROWS(tq_dequantise_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x38f2c82485a874bfu);
-ROWS(tq_dequantise_d64_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0xb12bb420d92161b8u);
-ROWS(tq_dequantise_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xb12bb420d92161b8u);
-ROWS(tq_dequantise_d64_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0x801c609f93e2aa7du);
-ROWS(tq_dequantise_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x801c609f93e2aa7du);
-ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0xb446f95caea4ebd3u);
-ROWS(tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xb446f95caea4ebd3u);
-ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x3200c65f71e6e834u);
-ROWS(tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x3200c65f71e6e834u);
-ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x1fd0b71292279a00u);
-ROWS(tq_dequantise_d128_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0xa3c30329602717f5u);
-ROWS(tq_dequantise_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xa3c30329602717f5u);
-ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x0b5ef5eb7cc41bb2u);
-ROWS(tq_dequantise_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x0b5ef5eb7cc41bb2u);
-ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x207f17a684e05b46u);
-ROWS(tq_dequantise_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x207f17a684e05b46u);
-ROWS(tq_dequantise_d128_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0xf4c003d18474ef8fu);
-ROWS(tq_dequantise_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xf4c003d18474ef8fu);
-ROWS(tq_dequantise_d128_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0x41353c9e700feae6u);
-ROWS(tq_dequantise_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x41353c9e700feae6u);
-ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0x20ea5fa857519d53u);
-ROWS(tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x20ea5fa857519d53u);
-ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x25334cfb46fdc567u);
-ROWS(tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x25334cfb46fdc567u);
-ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0xa427326ae57a0f71u);
-ROWS(tq_dequantise_d64_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0xd0b1013a9f1e1d7cu);
-ROWS(tq_dequantise_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xd0b1013a9f1e1d7cu);
-ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0xc9c7e3a04ce501c6u);
-ROWS(tq_dequantise_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xc9c7e3a04ce501c6u);
-ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x17b89225bbf3e5cdu);
-ROWS(tq_dequantise_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x17b89225bbf3e5cdu);
-ROWS(tq_dequantise_d64_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0x7eb226259d9cf5b4u);
-ROWS(tq_dequantise_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x7eb226259d9cf5b4u);
-ROWS(tq_dequantise_d64_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0xaea965848add004fu);
-ROWS(tq_dequantise_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xaea965848add004fu);
-ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0xc0dc51abacc23c39u);
-ROWS(tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xc0dc51abacc23c39u);
-ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x6a13dc69b30eafb8u);
-ROWS(tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x6a13dc69b30eafb8u);
-ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x8a85ec6f7a4a946cu);
-ROWS(tq_dequantise_d128_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0x54f9182e261903d7u);
-ROWS(tq_dequantise_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x54f9182e261903d7u);
-ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x7958f6b88a1e147au);
-ROWS(tq_dequantise_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x7958f6b88a1e147au);
-ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0xeda452a5cc719266u);
-ROWS(tq_dequantise_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xeda452a5cc719266u);
-ROWS(tq_dequantise_d128_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0x158562862744d0fdu);
-ROWS(tq_dequantise_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x158562862744d0fdu);
-ROWS(tq_dequantise_d128_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0x0778a66bbb418ec6u);
-ROWS(tq_dequantise_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x0778a66bbb418ec6u);
-ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0x8a8f0263caf95ab9u);
-ROWS(tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x8a8f0263caf95ab9u);
-ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x92f4756677dde025u);
-ROWS(tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x92f4756677dde025u);
-ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x8ecac71fbf0b2cdbu);
-ROWS(tq_repack_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x9f083bac07c532f0u);
-ROWS(tq_repack_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xc8cda5fc12dad7e6u);
-ROWS(tq_repack_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x38f2c82485a874bfu);
-ROWS(tq_repack_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xb12bb420d92161b8u);
-ROWS(tq_repack_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x801c609f93e2aa7du);
-ROWS(tq_repack_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xb446f95caea4ebd3u);
-ROWS(tq_repack_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x3200c65f71e6e834u);
-ROWS(tq_repack_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xa3c30329602717f5u);
-ROWS(tq_repack_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x0b5ef5eb7cc41bb2u);
-ROWS(tq_repack_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x207f17a684e05b46u);
-ROWS(tq_repack_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xf4c003d18474ef8fu);
-ROWS(tq_repack_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x41353c9e700feae6u);
-ROWS(tq_repack_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x20ea5fa857519d53u);
-ROWS(tq_repack_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x25334cfb46fdc567u);
-ROWS(tq_repack_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0xd0b1013a9f1e1d7cu);
-ROWS(tq_repack_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0xc9c7e3a04ce501c6u);
-ROWS(tq_repack_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x17b89225bbf3e5cdu);
-ROWS(tq_repack_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0x7eb226259d9cf5b4u);
-ROWS(tq_repack_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0xaea965848add004fu);
-ROWS(tq_repack_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0xc0dc51abacc23c39u);
-ROWS(tq_repack_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0x6a13dc69b30eafb8u);
-ROWS(tq_repack_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0x54f9182e261903d7u);
-ROWS(tq_repack_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x7958f6b88a1e147au);
-ROWS(tq_repack_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0xeda452a5cc719266u);
-ROWS(tq_repack_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0x158562862744d0fdu);
-ROWS(tq_repack_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0x0778a66bbb418ec6u);
-ROWS(tq_repack_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0x8a8f0263caf95ab9u);
-ROWS(tq_repack_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x92f4756677dde025u);
-PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel__x86_64_v3, tqk_turbo2_d64_v_panel__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a296u);
-PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel__x86_64_v3, tqk_turbo3_d64_v_panel__x86_64_v3, "rows", 1, 0xb7b43d87aa852bd6u);
-PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel__x86_64_v3, tqk_turbo4_d64_v_panel__x86_64_v3, "rows", 1, 0x75ca0e358c61acb6u);
-PREFILL(tq_prefill_d64_g1_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel__x86_64_v3, tqk_gain2_d64_v_panel__x86_64_v3, "rows", 1, 0x54fc8e31c183a996u);
-PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel__x86_64_v3, tqk_gain3_d64_v_panel__x86_64_v3, "rows", 1, 0x53e47a0f6984fcf6u);
-PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel__x86_64_v3, tqk_gain4_d64_v_panel__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a36u);
-PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel__x86_64_v3, tqk_q8_0_d64_v_panel__x86_64_v3, "rows", 1, 0xc13356b46fbaea16u);
-PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel__x86_64_v3, tqk_f16_d64_v_panel__x86_64_v3, "rows", 1, 0xcf75576d57378096u);
-PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel__x86_64_v3, tqk_turbo2_d64_v_panel__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a296u);
-PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel__x86_64_v3, tqk_turbo3_d64_v_panel__x86_64_v3, "rows", 1, 0xb7b43d87aa852bd6u);
-PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel__x86_64_v3, tqk_turbo4_d64_v_panel__x86_64_v3, "rows", 1, 0x75ca0e358c61acb6u);
-PREFILL(tq_prefill_d64_g3_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel__x86_64_v3, tqk_gain2_d64_v_panel__x86_64_v3, "rows", 1, 0x54fc8e31c183a996u);
-PREFILL(tq_prefill_d64_g3_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel__x86_64_v3, tqk_gain3_d64_v_panel__x86_64_v3, "rows", 1, 0x53e47a0f6984fcf6u);
-PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel__x86_64_v3, tqk_gain4_d64_v_panel__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a36u);
-PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel__x86_64_v3, tqk_q8_0_d64_v_panel__x86_64_v3, "rows", 1, 0xc13356b46fbaea16u);
-PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel__x86_64_v3, tqk_f16_d64_v_panel__x86_64_v3, "rows", 1, 0xcf75576d57378096u);
-PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel__x86_64_v3, tqk_turbo2_d64_v_panel__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a296u);
-PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel__x86_64_v3, tqk_turbo3_d64_v_panel__x86_64_v3, "rows", 1, 0xb7b43d87aa852bd6u);
-PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel__x86_64_v3, tqk_turbo4_d64_v_panel__x86_64_v3, "rows", 1, 0x75ca0e358c61acb6u);
-PREFILL(tq_prefill_d64_g4_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel__x86_64_v3, tqk_gain2_d64_v_panel__x86_64_v3, "rows", 1, 0x54fc8e31c183a996u);
-PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel__x86_64_v3, tqk_gain3_d64_v_panel__x86_64_v3, "rows", 1, 0x53e47a0f6984fcf6u);
-PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel__x86_64_v3, tqk_gain4_d64_v_panel__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a36u);
-PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel__x86_64_v3, tqk_q8_0_d64_v_panel__x86_64_v3, "rows", 1, 0xc13356b46fbaea16u);
-PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel__x86_64_v3, tqk_f16_d64_v_panel__x86_64_v3, "rows", 1, 0xcf75576d57378096u);
-PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel__x86_64_v3, tqk_turbo2_d64_v_panel__x86_64_v3, "rows", 1, 0x94d7f0d1f1a8a296u);
-PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel__x86_64_v3, tqk_turbo3_d64_v_panel__x86_64_v3, "rows", 1, 0xb7b43d87aa852bd6u);
-PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel__x86_64_v3, tqk_turbo4_d64_v_panel__x86_64_v3, "rows", 1, 0x75ca0e358c61acb6u);
-PREFILL(tq_prefill_d64_g8_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel__x86_64_v3, tqk_gain2_d64_v_panel__x86_64_v3, "rows", 1, 0x54fc8e31c183a996u);
-PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel__x86_64_v3, tqk_gain3_d64_v_panel__x86_64_v3, "rows", 1, 0x53e47a0f6984fcf6u);
-PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel__x86_64_v3, tqk_gain4_d64_v_panel__x86_64_v3, "rows", 1, 0x9a41fef3a62c7a36u);
-PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel__x86_64_v3, tqk_q8_0_d64_v_panel__x86_64_v3, "rows", 1, 0xc13356b46fbaea16u);
-PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel__x86_64_v3, tqk_f16_d64_v_panel__x86_64_v3, "rows", 1, 0xcf75576d57378096u);
-PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel__x86_64_v3, tqk_turbo2_d128_v_panel__x86_64_v3, "rows", 1, 0x1ddacf42d1056df6u);
-PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel__x86_64_v3, tqk_turbo3_d128_v_panel__x86_64_v3, "rows", 1, 0xa9d6a08f51a78256u);
-PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel__x86_64_v3, tqk_turbo4_d128_v_panel__x86_64_v3, "rows", 1, 0x33421e379c173fd6u);
-PREFILL(tq_prefill_d128_g1_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel__x86_64_v3, tqk_gain2_d128_v_panel__x86_64_v3, "rows", 1, 0x2f641a42f67f12b6u);
-PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel__x86_64_v3, tqk_gain3_d128_v_panel__x86_64_v3, "rows", 1, 0x6dcc96f57616cbd6u);
-PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel__x86_64_v3, tqk_gain4_d128_v_panel__x86_64_v3, "rows", 1, 0xd09815f76d104a36u);
-PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel__x86_64_v3, tqk_q8_0_d128_v_panel__x86_64_v3, "rows", 1, 0xdd46764d09a0f7b6u);
-PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel__x86_64_v3, tqk_f16_d128_v_panel__x86_64_v3, "rows", 1, 0x5810ad75ef4a8e76u);
-PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel__x86_64_v3, tqk_turbo2_d128_v_panel__x86_64_v3, "rows", 1, 0x1ddacf42d1056df6u);
-PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel__x86_64_v3, tqk_turbo3_d128_v_panel__x86_64_v3, "rows", 1, 0xa9d6a08f51a78256u);
-PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel__x86_64_v3, tqk_turbo4_d128_v_panel__x86_64_v3, "rows", 1, 0x33421e379c173fd6u);
-PREFILL(tq_prefill_d128_g3_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel__x86_64_v3, tqk_gain2_d128_v_panel__x86_64_v3, "rows", 1, 0x2f641a42f67f12b6u);
-PREFILL(tq_prefill_d128_g3_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel__x86_64_v3, tqk_gain3_d128_v_panel__x86_64_v3, "rows", 1, 0x6dcc96f57616cbd6u);
-PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel__x86_64_v3, tqk_gain4_d128_v_panel__x86_64_v3, "rows", 1, 0xd09815f76d104a36u);
-PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel__x86_64_v3, tqk_q8_0_d128_v_panel__x86_64_v3, "rows", 1, 0xdd46764d09a0f7b6u);
-PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel__x86_64_v3, tqk_f16_d128_v_panel__x86_64_v3, "rows", 1, 0x5810ad75ef4a8e76u);
-PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel__x86_64_v3, tqk_turbo2_d128_v_panel__x86_64_v3, "rows", 1, 0x1ddacf42d1056df6u);
-PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel__x86_64_v3, tqk_turbo3_d128_v_panel__x86_64_v3, "rows", 1, 0xa9d6a08f51a78256u);
-PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel__x86_64_v3, tqk_turbo4_d128_v_panel__x86_64_v3, "rows", 1, 0x33421e379c173fd6u);
-PREFILL(tq_prefill_d128_g4_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel__x86_64_v3, tqk_gain2_d128_v_panel__x86_64_v3, "rows", 1, 0x2f641a42f67f12b6u);
-PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel__x86_64_v3, tqk_gain3_d128_v_panel__x86_64_v3, "rows", 1, 0x6dcc96f57616cbd6u);
-PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel__x86_64_v3, tqk_gain4_d128_v_panel__x86_64_v3, "rows", 1, 0xd09815f76d104a36u);
-PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel__x86_64_v3, tqk_q8_0_d128_v_panel__x86_64_v3, "rows", 1, 0xdd46764d09a0f7b6u);
-PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel__x86_64_v3, tqk_f16_d128_v_panel__x86_64_v3, "rows", 1, 0x5810ad75ef4a8e76u);
-PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel__x86_64_v3, tqk_turbo2_d128_v_panel__x86_64_v3, "rows", 1, 0x1ddacf42d1056df6u);
-PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel__x86_64_v3, tqk_turbo3_d128_v_panel__x86_64_v3, "rows", 1, 0xa9d6a08f51a78256u);
-PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel__x86_64_v3, tqk_turbo4_d128_v_panel__x86_64_v3, "rows", 1, 0x33421e379c173fd6u);
-PREFILL(tq_prefill_d128_g8_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel__x86_64_v3, tqk_gain2_d128_v_panel__x86_64_v3, "rows", 1, 0x2f641a42f67f12b6u);
-PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel__x86_64_v3, tqk_gain3_d128_v_panel__x86_64_v3, "rows", 1, 0x6dcc96f57616cbd6u);
-PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel__x86_64_v3, tqk_gain4_d128_v_panel__x86_64_v3, "rows", 1, 0xd09815f76d104a36u);
-PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel__x86_64_v3, tqk_q8_0_d128_v_panel__x86_64_v3, "rows", 1, 0xdd46764d09a0f7b6u);
-PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel__x86_64_v3, tqk_f16_d128_v_panel__x86_64_v3, "rows", 1, 0x5810ad75ef4a8e76u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ee16u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xf848bfed4486edd6u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x727c443b452a7516u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x727c443b452a74d6u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2f6u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2b6u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30f16u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30ed6u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x29ccec368f50f036u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x29ccec368f50eff6u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec652b6u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65276u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891f6u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891b6u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bf6u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bb6u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ee16u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xf848bfed4486edd6u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x727c443b452a7516u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x727c443b452a74d6u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2f6u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2b6u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30f16u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30ed6u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x29ccec368f50f036u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x29ccec368f50eff6u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec652b6u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65276u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891f6u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891b6u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bf6u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bb6u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ee16u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xf848bfed4486edd6u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x727c443b452a7516u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x727c443b452a74d6u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2f6u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2b6u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30f16u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30ed6u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x29ccec368f50f036u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x29ccec368f50eff6u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec652b6u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65276u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891f6u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891b6u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bf6u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bb6u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ee16u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xf848bfed4486edd6u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x727c443b452a7516u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x727c443b452a74d6u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2f6u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2b6u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30f16u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30ed6u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x29ccec368f50f036u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x29ccec368f50eff6u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec652b6u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65276u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891f6u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891b6u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bf6u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bb6u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483076u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483036u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749656u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749616u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf56u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf16u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6f6u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6b6u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70616u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0652495d1ff705d6u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xb20a305297e547f6u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xb20a305297e547b6u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76256u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76216u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb96u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb56u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483076u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483036u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749656u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749616u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf56u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf16u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6f6u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6b6u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70616u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0652495d1ff705d6u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xb20a305297e547f6u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xb20a305297e547b6u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76256u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76216u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb96u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb56u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483076u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483036u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749656u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749616u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf56u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf16u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6f6u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6b6u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70616u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0652495d1ff705d6u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xb20a305297e547f6u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xb20a305297e547b6u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76256u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76216u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb96u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb56u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483076u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483036u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749656u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749616u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf56u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf16u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6f6u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6b6u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70616u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0652495d1ff705d6u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xb20a305297e547f6u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xb20a305297e547b6u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76256u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76216u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb96u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb56u);
+ROWS(tq_append_d64_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0xff5d844e800c8b98u);
+ROWS(tq_append_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xff5d844e800c8b98u);
+ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x1dbf6c7a10aaf660u);
+ROWS(tq_append_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x1dbf6c7a10aaf660u);
+ROWS(tq_append_d64_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x1f5cab5213151ad1u);
+ROWS(tq_append_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x1f5cab5213151ad1u);
+ROWS(tq_append_d64_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0x6c6c16fbee75cb90u);
+ROWS(tq_append_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x6c6c16fbee75cb90u);
+ROWS(tq_append_d64_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0x9f558f3580803da7u);
+ROWS(tq_append_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x9f558f3580803da7u);
+ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x9565cf43f779f513u);
+ROWS(tq_append_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x9565cf43f779f513u);
+ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0xa3f3ccf109e3a259u);
+ROWS(tq_append_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xa3f3ccf109e3a259u);
+ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x9253dd89884b8f89u);
+ROWS(tq_append_d128_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0x081cae949e17c3e5u);
+ROWS(tq_append_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x081cae949e17c3e5u);
+ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x7f9399df438ac696u);
+ROWS(tq_append_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x7f9399df438ac696u);
+ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x055c59e529fbaeceu);
+ROWS(tq_append_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x055c59e529fbaeceu);
+ROWS(tq_append_d128_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0xdbe2aed0b2dc45b1u);
+ROWS(tq_append_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xdbe2aed0b2dc45b1u);
+ROWS(tq_append_d128_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0x2cf6c172dca122d8u);
+ROWS(tq_append_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x2cf6c172dca122d8u);
+ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0xeb50e930a8cff2a9u);
+ROWS(tq_append_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xeb50e930a8cff2a9u);
+ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0xb0e5917e6091fc36u);
+ROWS(tq_append_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb0e5917e6091fc36u);
+ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0xc1653c77a67b112cu);
+ROWS(tq_append_d64_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0xd3cc87b379b50fd4u);
+ROWS(tq_append_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd3cc87b379b50fd4u);
+ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x2f9e23d5e9ba2c0cu);
+ROWS(tq_append_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x2f9e23d5e9ba2c0cu);
+ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0xab8a702f7631357bu);
+ROWS(tq_append_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xab8a702f7631357bu);
+ROWS(tq_append_d64_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0xdf93319809a7f0dcu);
+ROWS(tq_append_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xdf93319809a7f0dcu);
+ROWS(tq_append_d64_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0x6558a915c40b5fe5u);
+ROWS(tq_append_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x6558a915c40b5fe5u);
+ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x5482799a5c870af9u);
+ROWS(tq_append_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5482799a5c870af9u);
+ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0xd91bb3559f2f9cf3u);
+ROWS(tq_append_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd91bb3559f2f9cf3u);
+ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x9679a35a8a7d49c3u);
+ROWS(tq_append_d128_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0x2eeb788c726b19e7u);
+ROWS(tq_append_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x2eeb788c726b19e7u);
+ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x11bdc23404247d16u);
+ROWS(tq_append_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x11bdc23404247d16u);
+ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0xcbbbf9f22459addeu);
+ROWS(tq_append_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xcbbbf9f22459addeu);
+ROWS(tq_append_d128_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0xa11b25f9bd692e9bu);
+ROWS(tq_append_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xa11b25f9bd692e9bu);
+ROWS(tq_append_d128_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0xb43cd3fef8909094u);
+ROWS(tq_append_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb43cd3fef8909094u);
+ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0xa19a9336a45002a3u);
+ROWS(tq_append_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xa19a9336a45002a3u);
+ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x766dd272f4901376u);
+ROWS(tq_append_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x766dd272f4901376u);
+ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x24616c9c075587c0u);
+ROWS(tq_dequantise_d64_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0xff5d844e800c8b98u);
+ROWS(tq_dequantise_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xff5d844e800c8b98u);
+ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x1dbf6c7a10aaf660u);
+ROWS(tq_dequantise_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x1dbf6c7a10aaf660u);
+ROWS(tq_dequantise_d64_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x1f5cab5213151ad1u);
+ROWS(tq_dequantise_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x1f5cab5213151ad1u);
+ROWS(tq_dequantise_d64_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0x6c6c16fbee75cb90u);
+ROWS(tq_dequantise_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x6c6c16fbee75cb90u);
+ROWS(tq_dequantise_d64_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0x9f558f3580803da7u);
+ROWS(tq_dequantise_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x9f558f3580803da7u);
+ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x9565cf43f779f513u);
+ROWS(tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x9565cf43f779f513u);
+ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0xa3f3ccf109e3a259u);
+ROWS(tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xa3f3ccf109e3a259u);
+ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x9253dd89884b8f89u);
+ROWS(tq_dequantise_d128_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0x081cae949e17c3e5u);
+ROWS(tq_dequantise_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x081cae949e17c3e5u);
+ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x7f9399df438ac696u);
+ROWS(tq_dequantise_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x7f9399df438ac696u);
+ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x055c59e529fbaeceu);
+ROWS(tq_dequantise_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x055c59e529fbaeceu);
+ROWS(tq_dequantise_d128_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0xdbe2aed0b2dc45b1u);
+ROWS(tq_dequantise_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xdbe2aed0b2dc45b1u);
+ROWS(tq_dequantise_d128_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0x2cf6c172dca122d8u);
+ROWS(tq_dequantise_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x2cf6c172dca122d8u);
+ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0xeb50e930a8cff2a9u);
+ROWS(tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xeb50e930a8cff2a9u);
+ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0xb0e5917e6091fc36u);
+ROWS(tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xb0e5917e6091fc36u);
+ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0xc1653c77a67b112cu);
+ROWS(tq_dequantise_d64_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0xd3cc87b379b50fd4u);
+ROWS(tq_dequantise_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xd3cc87b379b50fd4u);
+ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x2f9e23d5e9ba2c0cu);
+ROWS(tq_dequantise_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x2f9e23d5e9ba2c0cu);
+ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0xab8a702f7631357bu);
+ROWS(tq_dequantise_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xab8a702f7631357bu);
+ROWS(tq_dequantise_d64_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0xdf93319809a7f0dcu);
+ROWS(tq_dequantise_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xdf93319809a7f0dcu);
+ROWS(tq_dequantise_d64_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0x6558a915c40b5fe5u);
+ROWS(tq_dequantise_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x6558a915c40b5fe5u);
+ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x5482799a5c870af9u);
+ROWS(tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x5482799a5c870af9u);
+ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0xd91bb3559f2f9cf3u);
+ROWS(tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xd91bb3559f2f9cf3u);
+ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x9679a35a8a7d49c3u);
+ROWS(tq_dequantise_d128_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0x2eeb788c726b19e7u);
+ROWS(tq_dequantise_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x2eeb788c726b19e7u);
+ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x11bdc23404247d16u);
+ROWS(tq_dequantise_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x11bdc23404247d16u);
+ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0xcbbbf9f22459addeu);
+ROWS(tq_dequantise_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xcbbbf9f22459addeu);
+ROWS(tq_dequantise_d128_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0xa11b25f9bd692e9bu);
+ROWS(tq_dequantise_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xa11b25f9bd692e9bu);
+ROWS(tq_dequantise_d128_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0xb43cd3fef8909094u);
+ROWS(tq_dequantise_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xb43cd3fef8909094u);
+ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0xa19a9336a45002a3u);
+ROWS(tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xa19a9336a45002a3u);
+ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x766dd272f4901376u);
+ROWS(tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x766dd272f4901376u);
+ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x24616c9c075587c0u);
+ROWS(tq_repack_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xff5d844e800c8b98u);
+ROWS(tq_repack_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x1dbf6c7a10aaf660u);
+ROWS(tq_repack_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x1f5cab5213151ad1u);
+ROWS(tq_repack_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x6c6c16fbee75cb90u);
+ROWS(tq_repack_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x9f558f3580803da7u);
+ROWS(tq_repack_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x9565cf43f779f513u);
+ROWS(tq_repack_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xa3f3ccf109e3a259u);
+ROWS(tq_repack_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x081cae949e17c3e5u);
+ROWS(tq_repack_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x7f9399df438ac696u);
+ROWS(tq_repack_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x055c59e529fbaeceu);
+ROWS(tq_repack_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xdbe2aed0b2dc45b1u);
+ROWS(tq_repack_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x2cf6c172dca122d8u);
+ROWS(tq_repack_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xeb50e930a8cff2a9u);
+ROWS(tq_repack_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xb0e5917e6091fc36u);
+ROWS(tq_repack_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0xd3cc87b379b50fd4u);
+ROWS(tq_repack_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x2f9e23d5e9ba2c0cu);
+ROWS(tq_repack_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0xab8a702f7631357bu);
+ROWS(tq_repack_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0xdf93319809a7f0dcu);
+ROWS(tq_repack_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0x6558a915c40b5fe5u);
+ROWS(tq_repack_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x5482799a5c870af9u);
+ROWS(tq_repack_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0xd91bb3559f2f9cf3u);
+ROWS(tq_repack_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0x2eeb788c726b19e7u);
+ROWS(tq_repack_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x11bdc23404247d16u);
+ROWS(tq_repack_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0xcbbbf9f22459addeu);
+ROWS(tq_repack_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0xa11b25f9bd692e9bu);
+ROWS(tq_repack_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0xb43cd3fef8909094u);
+ROWS(tq_repack_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0xa19a9336a45002a3u);
+ROWS(tq_repack_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x766dd272f4901376u);
+PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ed96u);
+PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf848bfed4486ed96u);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x727c443b452a7496u);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x727c443b452a7496u);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba276u);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf005cf6cd40ba276u);
+PREFILL(tq_prefill_d64_g1_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_rows__x86_64_v3, tqk_gain2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30e96u);
+PREFILL(tq_prefill_d64_g1_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x711dfc7f42e30e96u);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x29ccec368f50efb6u);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x29ccec368f50efb6u);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65236u);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0f06fcc99ec65236u);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d89176u);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa22e3431f3d89176u);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2b76u);
+PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ed96u);
+PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf848bfed4486ed96u);
+PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x727c443b452a7496u);
+PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x727c443b452a7496u);
+PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba276u);
+PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf005cf6cd40ba276u);
+PREFILL(tq_prefill_d64_g3_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_rows__x86_64_v3, tqk_gain2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30e96u);
+PREFILL(tq_prefill_d64_g3_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x711dfc7f42e30e96u);
+PREFILL(tq_prefill_d64_g3_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x29ccec368f50efb6u);
+PREFILL(tq_prefill_d64_g3_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x29ccec368f50efb6u);
+PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65236u);
+PREFILL(tq_prefill_d64_g3_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0f06fcc99ec65236u);
+PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d89176u);
+PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa22e3431f3d89176u);
+PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2b76u);
+PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ed96u);
+PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf848bfed4486ed96u);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x727c443b452a7496u);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x727c443b452a7496u);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba276u);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf005cf6cd40ba276u);
+PREFILL(tq_prefill_d64_g4_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_rows__x86_64_v3, tqk_gain2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30e96u);
+PREFILL(tq_prefill_d64_g4_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x711dfc7f42e30e96u);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x29ccec368f50efb6u);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x29ccec368f50efb6u);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65236u);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0f06fcc99ec65236u);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d89176u);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa22e3431f3d89176u);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2b76u);
+PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ed96u);
+PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf848bfed4486ed96u);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x727c443b452a7496u);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x727c443b452a7496u);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba276u);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf005cf6cd40ba276u);
+PREFILL(tq_prefill_d64_g8_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_rows__x86_64_v3, tqk_gain2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30e96u);
+PREFILL(tq_prefill_d64_g8_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x711dfc7f42e30e96u);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x29ccec368f50efb6u);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x29ccec368f50efb6u);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65236u);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0f06fcc99ec65236u);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d89176u);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa22e3431f3d89176u);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2b76u);
+PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b482ff6u);
+PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5c26db0c5b482ff6u);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb6700ffe927495d6u);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb6700ffe927495d6u);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaed6u);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf63707c2991aaed6u);
+PREFILL(tq_prefill_d128_g1_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_rows__x86_64_v3, tqk_gain2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac676u);
+PREFILL(tq_prefill_d128_g1_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa21c88b5bb0ac676u);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70596u);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0652495d1ff70596u);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb20a305297e54776u);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb20a305297e54776u);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe761d6u);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x4c7217dc9fe761d6u);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb16u);
+PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b482ff6u);
+PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5c26db0c5b482ff6u);
+PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb6700ffe927495d6u);
+PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb6700ffe927495d6u);
+PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaed6u);
+PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf63707c2991aaed6u);
+PREFILL(tq_prefill_d128_g3_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_rows__x86_64_v3, tqk_gain2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac676u);
+PREFILL(tq_prefill_d128_g3_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa21c88b5bb0ac676u);
+PREFILL(tq_prefill_d128_g3_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70596u);
+PREFILL(tq_prefill_d128_g3_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0652495d1ff70596u);
+PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb20a305297e54776u);
+PREFILL(tq_prefill_d128_g3_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb20a305297e54776u);
+PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe761d6u);
+PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x4c7217dc9fe761d6u);
+PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb16u);
+PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b482ff6u);
+PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5c26db0c5b482ff6u);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb6700ffe927495d6u);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb6700ffe927495d6u);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaed6u);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf63707c2991aaed6u);
+PREFILL(tq_prefill_d128_g4_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_rows__x86_64_v3, tqk_gain2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac676u);
+PREFILL(tq_prefill_d128_g4_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa21c88b5bb0ac676u);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70596u);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0652495d1ff70596u);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb20a305297e54776u);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb20a305297e54776u);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe761d6u);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x4c7217dc9fe761d6u);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb16u);
+PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b482ff6u);
+PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5c26db0c5b482ff6u);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb6700ffe927495d6u);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb6700ffe927495d6u);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaed6u);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf63707c2991aaed6u);
+PREFILL(tq_prefill_d128_g8_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_rows__x86_64_v3, tqk_gain2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac676u);
+PREFILL(tq_prefill_d128_g8_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa21c88b5bb0ac676u);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70596u);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0652495d1ff70596u);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb20a305297e54776u);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb20a305297e54776u);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe761d6u);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x4c7217dc9fe761d6u);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb16u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128,
@@ -1469,68 +1553,124 @@ static const tq_variant *const VARIANTS[] = {
     &tq_repack_d128_vgain4_tile_cpu__x86_64_v3,
     &tq_repack_d128_vq8_0_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g1_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g1_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g1_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g1_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kgain2_vgain2_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g1_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g1_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g1_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3,
     &tq_prefill_d64_g3_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g3_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kturbo3_vturbo3_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g3_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kturbo4_vturbo4_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g3_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kgain2_vgain2_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g3_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kgain3_vgain3_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g3_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kgain4_vgain4_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g3_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d64_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g3_kf16_vf16_rows__x86_64_v3,
     &tq_prefill_d64_g4_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g4_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g4_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g4_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kgain2_vgain2_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g4_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g4_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g4_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3,
     &tq_prefill_d64_g8_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g8_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g8_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g8_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kgain2_vgain2_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g8_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g8_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g8_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3,
     &tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3,
     &tq_prefill_d128_g1_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g1_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g1_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g1_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kgain2_vgain2_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g1_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g1_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g1_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3,
     &tq_prefill_d128_g3_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g3_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kturbo3_vturbo3_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g3_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kturbo4_vturbo4_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g3_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kgain2_vgain2_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g3_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kgain3_vgain3_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g3_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kgain4_vgain4_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g3_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d128_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g3_kf16_vf16_rows__x86_64_v3,
     &tq_prefill_d128_g4_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g4_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g4_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g4_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kgain2_vgain2_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g4_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g4_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g4_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3,
     &tq_prefill_d128_g8_kturbo2_vturbo2_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g8_kturbo3_vturbo3_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g8_kturbo4_vturbo4_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g8_kgain2_vgain2_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kgain2_vgain2_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g8_kgain3_vgain3_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g8_kgain4_vgain4_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g8_kq8_0_vq8_0_rows__x86_64_v3,
+    &tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3,
     &tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3,
 };
 

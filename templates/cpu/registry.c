@@ -9,9 +9,9 @@ extern const tq_k_stage ${part.env.k_symbol(g, cache)};
 extern const tq_v_stage ${part.env.v_symbol(g, cache)};
 %         end
 %     end
-%     if part.prefills then
-extern const tq_panel ${part.env.k_panel_symbol};
-extern const tq_panel ${part.env.v_panel_symbol};
+%     for _, cache in ipairs(part.panel_layouts) do
+extern const tq_panel ${part.env.k_panel_symbol(cache)};
+extern const tq_panel ${part.env.v_panel_symbol(cache)};
 %     end
 extern int ${part.env.append_symbol}(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void ${part.env.dequantise_symbol}(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
@@ -43,7 +43,7 @@ extern void ${part.env.dequantise_symbol}(const uint8_t *row, const float *mean,
 %     if variant.op == "decode" then
 DECODE(${entry.name}, ${spec(entry.k)}, ${spec(entry.v)}, ${variant.head_dim}, ${variant.gqa}, ${variant.tile}, ${prefetch(entry.k)}, ${prefetch(entry.v)}, ${entry.k.env.k_symbol(variant.gqa, variant.layout)}, ${entry.v.env.v_symbol(variant.gqa, variant.layout)}, "${variant.layout}", ${keys_per_unit(variant)}, ${key(entry)});
 %     elseif variant.op == "prefill" then
-PREFILL(${entry.name}, ${spec(entry.k)}, ${spec(entry.v)}, ${entry.k.head_dim}, ${entry.v.head_dim}, ${variant.gqa}, ${entry.k.env.k_panel_symbol}, ${entry.v.env.v_panel_symbol}, "${variant.layout}", ${keys_per_unit(variant)}, ${key(entry)});
+PREFILL(${entry.name}, ${spec(entry.k)}, ${spec(entry.v)}, ${entry.k.head_dim}, ${entry.v.head_dim}, ${variant.gqa}, ${entry.k.env.k_panel_symbol(variant.layout)}, ${entry.v.env.v_panel_symbol(variant.layout)}, "${variant.layout}", ${keys_per_unit(variant)}, ${key(entry)});
 %     else
 %         local part = entry.k or entry.v
 ROWS(${entry.name}, ${ops[variant.op]}, ${spec(entry.k)}, ${spec(entry.v)}, ${variant.op == "append" and part.env.append_symbol or "NULL"}, ${variant.op == "dequantise" and part.env.dequantise_symbol or "NULL"}, "${variant.layout}", ${keys_per_unit(variant)}, ${key(entry)});

@@ -30,20 +30,24 @@ describe("the space", function()
 
     it("holds every legal combination of the default values once", function()
         -- Formats per head_dim: all of them, but q8_0 only in multiples of its block.
-        local pairs_of_formats, single_formats, in_tiles = 0, 0, 0
+        local pairs_of_formats, single_formats, in_tiles, pairs_in_tiles = 0, 0, 0, 0
         for _, head_dim in ipairs(space.axis("head_dim").values) do
             local n = 0
             for _, format in ipairs(formats.list) do
                 if formats.layout(format.name, head_dim) then n = n + 1 end
             end
-            pairs_of_formats, single_formats, in_tiles = pairs_of_formats + n * n, single_formats + n, in_tiles + n - 1
+            pairs_of_formats, single_formats = pairs_of_formats + n * n, single_formats + n
+            pairs_in_tiles, in_tiles = pairs_in_tiles + (n - 1) * (n - 1), in_tiles + n - 1
         end
         local n_archs, n_gqa, n_tiles = 4, #space.axis("gqa").values, #space.axis("tile").values
         local per_pair = n_gqa * (n_tiles + 1) -- decode, prefill
-        -- All ops on rows, then append, dequantise and repack of tiles, which hold all formats but f16.
-        assert.equal(n_archs * (pairs_of_formats * per_pair + single_formats * 2 * 2 + in_tiles * 2 * 3), #cpu)
-        local n_formats = #formats.list
-        local product = n_formats * n_formats * 4 * per_pair + n_formats * 4 * 2 * 2 + (n_formats - 1) * 4 * 2 * 3
+        -- All ops on rows, then append, dequantise, repack and prefill of tiles, which hold all formats but f16.
+        local function per_arch(pairs, singles, tiled_pairs, tiled)
+            return pairs * per_pair + singles * 2 * 2 + tiled_pairs * n_gqa + tiled * 2 * 3
+        end
+        assert.equal(n_archs * per_arch(pairs_of_formats, single_formats, pairs_in_tiles, in_tiles), #cpu)
+        local n, n_tiled = #formats.list, #formats.list - 1
+        local product = per_arch(n * n * 4, n * 4, n_tiled * n_tiled * 4, n_tiled * 4)
         assert.equal(n_archs * product, #cpu + left_out[1].count)
         assert.equal(1, #left_out)
         assert.is_truthy(left_out[1].reason:find("q8_0 blocks hold 32 values", 1, true))
