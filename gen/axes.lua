@@ -169,6 +169,9 @@ axes.list = {
           return { v.k, table.unpack(v.op == "decode" and v.head_dim == MIXED_HEAD_DIM and MIXED[v.k] or {}) }
       end },
     { name = "layout", option = "--layout", values = axes.layouts, default = default_layouts, doc = "cache layouts" },
+    { name = "bias", option = "--bias", values = { 0, 8, 16, 32 }, default = function() return { 0 } end, numeric = true,
+      applies = function(v) return attends(v) and is_gpu(v) end,
+      doc = "pairs of a score bias that GPU kernels take, at most" },
     { name = "tile", option = "--tile", letter = "t", values = { 128, 64 }, implementation = true,
       applies = function(v) return v.op == "decode" and not is_gpu(v) end, doc = "keys per softmax step (decode on CPUs)",
       default = function(v) return v.layout == tile_cpu.name and { tile_cpu.keys } or axes.get("tile").values end },

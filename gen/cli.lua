@@ -132,7 +132,7 @@ end
 
 -- ---- tables --------------------------------------------------------------------------------------------------------
 
-local LIST_COLUMNS = { "name", "op", "arch", "head_dim", "gqa", "k", "v", "layout", "tile", "kernel", "kq_lanes", "warps",
+local LIST_COLUMNS = { "name", "op", "arch", "head_dim", "gqa", "k", "v", "layout", "bias", "tile", "kernel", "kq_lanes", "warps",
     "stages", "k_path" }
 
 -- Every axis of a variant; 0 or "-" where it has none.
@@ -272,7 +272,7 @@ local function geometry_of(v)
 end
 
 -- Order of the keys in JSON, of the row and of what lies in it.
-local SHOW_KEYS = { "name", "op", "arch", "head_dim", "gqa", "k", "v", "layout", "tile", "kernel", "kq_lanes", "warps",
+local SHOW_KEYS = { "name", "op", "arch", "head_dim", "gqa", "k", "v", "layout", "bias", "tile", "kernel", "kq_lanes", "warps",
     "stages", "k_path", "rank", "candidates", "formats", "geometry", "rules", "sources", "threads", "shared_bytes",
     "keys_per_step", "keys_per_tile", "blocks_per_sm", "side", "bits", "block", "bytes_per_value", "row_bytes",
     "tiled_bytes_per_value", "rotated", "modes", "tiles", "keys", "bytes", "chunks", "file", "functions" }

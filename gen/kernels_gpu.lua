@@ -16,7 +16,7 @@ local EXTENSIONS = { cuda = "cu", hip = "hip", simt = "c" }
 
 -- Texts of templates/gpu that precede kernels, unless their family says otherwise.
 local SHARED = { "rows.h", "codes.h" }
-local SHARED_BY_ATTENTION = { "rows.h", "codes.h", "attention.h" }
+local SHARED_BY_ATTENTION = { "rows.h", "codes.h", "bias.h", "attention.h" }
 
 -- Traits of the arch that texts test, as macros; see docs/gpu_kernels.md.
 local function macros(arch)
@@ -139,7 +139,7 @@ local function render_unit(arch, unit)
     end
     for _, entry in ipairs(unit.entries) do
         local env = setmetatable({ variant = entry.variant, gqa = entry.variant.gqa or false, side = entry.variant.side or false,
-            layout = entry.variant.layout, geometry = entry.geometry, symbol = entry.symbol }, { __index = unit.env })
+            layout = entry.variant.layout, bias = entry.variant.bias or 0, geometry = entry.geometry, symbol = entry.symbol }, { __index = unit.env })
         entry.family.env(entry.variant, arch, env)
         entry.hash = text.hash(text.flat(env))
         out[#out + 1] = "\n" .. text.render(entry.family.template, env)

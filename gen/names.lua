@@ -1,6 +1,6 @@
 -- One name is symbol, test name, tuning row, --pin argument and log line:
 --
---   tq_<op>_d<head_dim>[_g<gqa>][_k<format>][_v<format>]_<layout>__<arch id>[_<kernel>][_<letter><value> ...]
+--   tq_<op>_d<head_dim>[_g<gqa>][_k<format>][_v<format>][_b<pairs>]_<layout>__<arch id>[_<kernel>][_<letter><value> ...]
 --
 -- Left of "__" is the contract, which a caller asks for; right of it the implementation, which the tuner may choose: the
 -- kernel family and the axes that have a letter (gen/axes.lua).
@@ -21,6 +21,7 @@ function names.contract(variant)
     if variant.gqa then parts[#parts + 1] = "g" .. variant.gqa end
     if variant.k then parts[#parts + 1] = "k" .. identifier(variant.k) end
     if variant.v then parts[#parts + 1] = "v" .. identifier(variant.v) end
+    if (variant.bias or 0) > 0 then parts[#parts + 1] = "b" .. variant.bias end
     parts[#parts + 1] = variant.layout
     return table.concat(parts, "_")
 end
@@ -97,13 +98,17 @@ function names.parse(name)
     if gqa then variant.gqa, rest = math.tointeger(gqa), after_gqa end
     variant.k, rest = take_format(rest, "k")
     variant.v, rest = take_format(rest, "v")
-    variant.layout = rest
+    local pairs_of_bias, after_bias = rest:match("^b(%d+)_(.+)$")
+    variant.layout = after_bias or rest
     if not (variant.k and variant.v) then variant.side = variant.k and "k" or variant.v and "v" end
     if not parse_implementation(implementation, variant) then
         return fail(("no arch (and kernel) reads '%s' after '__'"):format(implementation))
     end
+    if axes.get("bias").applies(variant) or pairs_of_bias then
+        variant.bias = math.tointeger(pairs_of_bias or 0)
+    end
     -- What was left over stands in layout; a number such as 0128 does not print as it was read.
-    if not is_layout(rest) or not variant.head_dim or names.print(variant) ~= name then
+    if not is_layout(variant.layout) or not variant.head_dim or names.print(variant) ~= name then
         return fail(("cannot read '%s' in the contract"):format(rest))
     end
     return variant

@@ -136,7 +136,7 @@ static inline int tq_keys_per_unit(const tq_variant *variant) {
 
 /* Pairs of a score bias that the kernel takes. */
 static inline int tq_most_bias_pairs(const tq_variant *variant) {
-    return variant->gpu ? 0 : TQ_MAX_BIAS_PAIRS;
+    return variant->gpu ? variant->gpu->bias_pairs : TQ_MAX_BIAS_PAIRS;
 }
 
 /* Keys of one unit of a layout of a format; TQ_ERR_UNSUPPORTED lists the layouts. */

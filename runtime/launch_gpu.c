@@ -24,6 +24,18 @@ static pair pair_of(const tq_cache *k, const tq_cache *v) {
     return p;
 }
 
+static tqg_bias bias_of(const tq_score_bias *bias) {
+    if (!bias)
+        return (tqg_bias){0};
+    return (tqg_bias){.turns = bias->turns,
+                      .table = bias->table,
+                      .coefficients = bias->coefficients,
+                      .seq_stride = (tqg_i64)bias->seq_stride,
+                      .token_stride = (tqg_i64)bias->token_stride,
+                      .head_stride = (tqg_i64)bias->head_stride,
+                      .n_pairs = bias->n_pairs};
+}
+
 /* Blocks that take keys_per_step tokens each. */
 static unsigned groups_of(const tq_plan *plan, int n_tokens) {
     int each = plan->variant->gpu->keys_per_step;
@@ -90,6 +102,7 @@ tq_status tq_gpu_decode(const tq_plan *plan, const tq_decode_args *args, const t
                                       .sink_k = cache_of(has_sinks ? args->sink_k : &none),
                                       .sink_v = cache_of(has_sinks ? args->sink_v : &none),
                                       .n_kv = args->n_kv,
+                                      .bias = bias_of(args->bias),
                                       .alibi = args->alibi,
                                       .sink_logits = args->sink_logits,
                                       .out = args->out,
@@ -118,6 +131,7 @@ tq_status tq_gpu_prefill(const tq_plan *plan, const tq_prefill_args *args, const
                                        .v = cache.v,
                                        .n_kv = args->n_kv,
                                        .n_query = args->n_query,
+                                       .bias = bias_of(args->bias),
                                        .alibi = args->alibi,
                                        .sink_logits = args->sink_logits,
                                        .out = args->out,

@@ -110,11 +110,17 @@ static int find_candidates(const tq_device *device, const tq_plan_desc *desc, co
     return n;
 }
 
+/* Pairs of a score bias that GPU kernels are made for: the fewest that are enough. */
+enum { MOST_KERNEL_PAIRS = 32 };
+static int kernel_pairs(int pairs) {
+    return pairs <= 8 ? 8 : pairs <= 16 ? 16 : MOST_KERNEL_PAIRS;
+}
+
 /* The command that makes what the build lacks, for the best target that the device runs. */
 static void write_command(const tq_device *device, const tq_plan_desc *desc, const char *layout, char *out,
                           size_t size) {
     const char *arch = *device->arch ? device->arch : "c";
-    char layout_option[40] = "", op_option[24] = "";
+    char layout_option[40] = "", op_option[24] = "", bias_option[24] = "";
     for (int r = tq_registry_count() - 1; r >= 0 && !*device->arch; r--)
         if (tq_device_runs_registry(device, tq_registry_at(r)))
             arch = tq_registry_at(r)->target;
@@ -122,14 +128,16 @@ static void write_command(const tq_device *device, const tq_plan_desc *desc, con
         snprintf(layout_option, sizeof layout_option, " --layout %s", layout);
     if (desc->op != TQ_OP_DECODE)
         snprintf(op_option, sizeof op_option, " --op %s", tq_op_name(desc->op));
+    if (*device->arch && desc->max_bias_pairs > 0)
+        snprintf(bias_option, sizeof bias_option, " --bias %d", kernel_pairs(desc->max_bias_pairs));
     int n = snprintf(out, size, "gen/tqgen --arch %s%s --head-dim %d", arch, op_option, desc->head_dim);
     if (n < 0 || (size_t)n >= size)
         return;
     out += n;
     size -= (size_t)n;
     if (tq_attends(desc->op))
-        snprintf(out, size, " --k %s --v %s --gqa %d%s -o DIR", desc->k_format, desc->v_format, desc->gqa,
-                 layout_option);
+        snprintf(out, size, " --k %s --v %s --gqa %d%s%s -o DIR", desc->k_format, desc->v_format, desc->gqa,
+                 layout_option, bias_option);
     else
         snprintf(out, size, " --%s %s%s -o DIR", desc->side == TQ_SIDE_K ? "k" : "v",
                  desc->side == TQ_SIDE_K ? desc->k_format : desc->v_format, layout_option);
@@ -139,6 +147,7 @@ static void write_command(const tq_device *device, const tq_plan_desc *desc, con
 static tq_status fail_no_candidate(const tq_device *device, const tq_plan_desc *desc, const char *layout) {
     tq_list gqas = {""}, pairs = {""};
     char command[280], word[100];
+    int most_pairs = -1; /* of kernels that lack nothing else */
     write_command(device, desc, layout, command, sizeof command);
     if (!tq_attends(desc->op))
         return tq_fail(TQ_ERR_UNSUPPORTED,
@@ -150,14 +159,24 @@ static tq_status fail_no_candidate(const tq_device *device, const tq_plan_desc *
         for (int i = 0; i < n_here; i++) {
             const tq_variant *v = registry->variants[i];
             snprintf(word, sizeof word, "%d", v->gqa);
-            if (matches_but_gqa(v, desc, layout))
+            if (matches_but_gqa(v, desc, layout)) {
                 tq_list_add(&gqas, word);
+                if (v->gqa == desc->gqa && tq_most_bias_pairs(v) > most_pairs)
+                    most_pairs = tq_most_bias_pairs(v);
+            }
             if (v->op == (int)desc->op && v->k->head_dim == desc->head_dim && strcmp(v->layout, layout) == 0) {
                 snprintf(word, sizeof word, "%s/%s", v->k->name, v->v->name);
                 tq_list_add(&pairs, word);
             }
         }
     }
+    if (most_pairs >= 0 && desc->max_bias_pairs > MOST_KERNEL_PAIRS)
+        return tq_fail(TQ_ERR_UNSUPPORTED, "%s: desc.max_bias_pairs is %d; legal on GPUs is 0 to %d", call,
+                       desc->max_bias_pairs, MOST_KERNEL_PAIRS);
+    if (most_pairs >= 0)
+        return tq_fail(TQ_ERR_UNSUPPORTED,
+                       "%s: desc.max_bias_pairs is %d; kernels of this build take %d at most; make another with: %s",
+                       call, desc->max_bias_pairs, most_pairs, command);
     if (gqas.text[0])
         return tq_fail(TQ_ERR_UNSUPPORTED,
                        "%s: desc.gqa is %d; for head_dim %d and %s/%s this build has %s; make another with: %s", call,

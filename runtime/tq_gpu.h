@@ -42,12 +42,23 @@ typedef struct tqg_cache {
     tqg_i32 unused;
 } tqg_cache;
 
+/* A score bias: tq_score_bias of tq.h. */
+typedef struct tqg_bias {
+    const tqg_u32 *turns;      /* [n_pairs] */
+    const tqg_u16 *table;      /* [n_pairs][2][32] */
+    const float *coefficients; /* (s, t, h, pair): alpha, beta, natural units */
+    tqg_i64 seq_stride, token_stride, head_stride;
+    tqg_i32 n_pairs; /* 0: none; at most the kernel's bias_pairs */
+    tqg_i32 unused;
+} tqg_bias;
+
 typedef struct tqg_decode_params {
     const float *q; /* (s, h): q + s*q_seq_stride + h*q_head_stride */
     tqg_i64 q_seq_stride, q_head_stride;
     tqg_cache k, v;
     tqg_cache sink_k, sink_v; /* f16 rows of slots 0 .. n_sink-1; data NULL: none */
     const tqg_i32 *n_kv;      /* [batch]; clamped to 0 .. n_slots */
+    tqg_bias bias;            /* kernels without bias_pairs do not look at it */
     const float *alibi;       /* [n_kv_heads*gqa] natural units, as the caller has them on the device; NULL */
     const float *sink_logits; /* [n_kv_heads*gqa] natural units; NULL */
     float *out;               /* (s, h) */
@@ -69,8 +80,9 @@ typedef struct tqg_prefill_params {
     const float *q; /* (s, t, h) */
     tqg_i64 q_seq_stride, q_token_stride, q_head_stride;
     tqg_cache k, v;
-    const tqg_i32 *n_kv;              /* [batch], the new tokens included */
-    const tqg_i32 *n_query;           /* [batch]: query i of a sequence stands at position n_kv - n_query + i */
+    const tqg_i32 *n_kv;    /* [batch], the new tokens included */
+    const tqg_i32 *n_query; /* [batch]: query i of a sequence stands at position n_kv - n_query + i */
+    tqg_bias bias;
     const float *alibi, *sink_logits; /* natural units */
     float *out;
     tqg_i64 out_seq_stride, out_token_stride, out_head_stride;
@@ -119,6 +131,7 @@ typedef struct tqg_kernel {
     int keys_per_step;                /* decode: splits begin at multiples of it; others: tokens (queries) per block */
     int keys_per_tile;                /* of the layout; 1 for rows */
     int blocks_per_sm;                /* that the kernel is built for; guides the number of splits */
+    int bias_pairs;                   /* of a score bias, at most */
     void (*simt)(const void *params); /* simt targets: the kernel, run once per thread; else NULL */
 } tqg_kernel;
 

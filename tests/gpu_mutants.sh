@@ -6,7 +6,8 @@ mma=$source/generated/simt_sm_90
 mfma=$source/generated/simt_gfx942
 file=decode_d128_kgain3_vturbo3.c
 
-setup gpu_variants_test --arch simt-sm_90,simt-gfx942 --op decode --head-dim 128 --gqa 4 --k gain3 --v turbo3
+setup gpu_variants_test --arch simt-sm_90,simt-gfx942 --op decode --head-dim 128 --gqa 4 --k gain3 --v turbo3 \
+    --bias 0,16
 
 mutant "barrier between preparing and rotating q dropped" "$mma/$file" \
     '/^TQG_FN void tqa_prepare_q/,/^}/s/tqg_block_sync();//'
@@ -32,4 +33,8 @@ mutant "output not rescaled when the maximum rises" "$mma/gpu/mma.h" '/^TQG_FN v
 mutant "one key too many at the tail" "$mma/$file" '/^TQG_FN int tqa_is_visible/,/^}/s/slot < r->n_kv/slot <= r->n_kv/'
 mutant "window one key too short" "$mma/$file" 's/r\.n_kv - p->window : 0/r.n_kv - p->window + 1 : 0/'
 mutant "combines before the last block has arrived" "$mma/$file" 's/(tqg_u32)r->n_splits))/(tqg_u32)r->n_splits - 1))/'
+mutant "score bias turned the wrong way" "$mma/gpu/bias.h" '/^TQG_FN tqb_pair tqb_turned/,/^}/s/-(alpha \* sine)/alpha * sine/'
+mutant "what rounding left of a score bias dropped" "$mma/gpu/mma_bias.h" 's/ = left;/ = 0;/'
+mutant "score bias of the first half of a tile for both" "$mfma/gpu/mma_bias.h" \
+    '/^TQG_FN void tqm_bias_pass/,/^}/s/position + run \* TQB_RUN/position/'
 finish

@@ -151,6 +151,46 @@ static void test_decode(void **state) {
     arrays_free(&a);
 }
 
+/* Its device arrays are passed on as they are. */
+static void test_bias(void **state) {
+    (void)state;
+    arrays a = arrays_new();
+    tq_decode_args args = decode_args(&a);
+    tq_score_bias bias = {BIAS_PAIRS, (const uint32_t *)a.values, (const uint16_t *)a.counts, a.values + 64, 1200, 0,
+                          90};
+    tq_plan_desc desc = recorder_desc(DECODE);
+    desc.max_bias_pairs = BIAS_PAIRS;
+    tq_plan *plan = recorder_plan(simt32, &desc), *none;
+    size_t bytes = tq_plan_workspace_bytes(plan);
+    uint8_t *workspace = device_memory(bytes);
+    assert_int_equal(tq_workspace_init(plan, workspace, bytes), TQ_OK);
+    const tq_launch launch = {.workspace = workspace, .workspace_bytes = bytes, .thread_count = 1};
+    assert_int_equal(tq_decode(plan, &args, &launch), TQ_OK);
+    assert_int_equal(record.decode.bias.n_pairs, 0);
+    forget_grid();
+    args.bias = &bias;
+    assert_int_equal(tq_decode(plan, &args, &launch), TQ_OK);
+    assert_int_equal(record.decode.bias.n_pairs, BIAS_PAIRS);
+    assert_ptr_equal(record.decode.bias.turns, bias.turns);
+    assert_ptr_equal(record.decode.bias.table, bias.table);
+    assert_ptr_equal(record.decode.bias.coefficients, bias.coefficients);
+    assert_int_equal(record.decode.bias.seq_stride, 1200);
+    assert_int_equal(record.decode.bias.head_stride, 90);
+    bias.n_pairs++;
+    assert_refused(tq_decode(plan, &args, &launch), TQ_ERR_ARGUMENT, "legal is 1 to 16 (the plan's max_bias_pairs)");
+    forget_grid();
+
+    desc.effort = TQ_EFFORT_DEFAULT;
+    desc.max_bias_pairs = BIAS_PAIRS + 1;
+    assert_refused(tq_plan_create(simt32, &desc, &none), TQ_ERR_UNSUPPORTED, "take 16 at most");
+    assert_non_null(strstr(tq_error_message(), "--bias 32"));
+    desc.max_bias_pairs = 33;
+    assert_refused(tq_plan_create(simt32, &desc, &none), TQ_ERR_UNSUPPORTED, "legal on GPUs is 0 to 32");
+    tq_device_free(simt32, workspace);
+    tq_plan_destroy(plan);
+    arrays_free(&a);
+}
+
 static void test_prefill(void **state) {
     (void)state;
     arrays a = arrays_new();
@@ -372,8 +412,8 @@ static void test_caches(void **state) {
 int main(void) {
     test_seed();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode), cmocka_unit_test(test_prefill), cmocka_unit_test(test_rows_ops),
-        cmocka_unit_test(test_tiles),  cmocka_unit_test(test_caches),
+        cmocka_unit_test(test_decode),   cmocka_unit_test(test_bias),  cmocka_unit_test(test_prefill),
+        cmocka_unit_test(test_rows_ops), cmocka_unit_test(test_tiles), cmocka_unit_test(test_caches),
     };
     return cmocka_run_group_tests(tests, recorder_set_up, NULL);
 }

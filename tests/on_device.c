@@ -166,7 +166,12 @@ void device_cache_free(device_cache *c) {
 
 /* ---- decode problems -------------------------------------------------------------------------------------------- */
 
-enum { N_CACHES = 4, N_INPUTS = 4, ODD = 4 /* floats need no more alignment */ };
+enum { N_CACHES = 4, N_INPUTS = 5, ODD = 4 /* floats need no more alignment */ };
+
+/* What lies among the numbers of the score bias, in a copy of them. */
+static const void *moved(const problem *p, const void *copy, const void *x) {
+    return (const uint8_t *)copy + ((const uint8_t *)x - p->bias_numbers.data);
+}
 
 void problem_launch_on_device(problem *p, const tq_plan *plan, int page_slots, unsigned seed) {
     const unsigned other_seed = seed + 101;
@@ -176,7 +181,7 @@ void problem_launch_on_device(problem *p, const tq_plan *plan, int page_slots, u
     const tq_format_spec *half_k = f16_rows(spec->k->head_dim), *half_v = f16_rows(spec->v->head_dim);
     const tq_cache *const from[N_CACHES] = {&p->k, &p->v, &p->sink_k, &p->sink_v};
     const tq_format_spec *const formats[N_CACHES] = {spec->k, spec->v, half_k, half_v};
-    const buffer *const inputs[N_INPUTS] = {&p->q, &p->n_kv, &p->alibi, &p->sink_logits};
+    const buffer *const inputs[N_INPUTS] = {&p->q, &p->n_kv, &p->alibi, &p->sink_logits, &p->bias_numbers};
     device_cache caches[N_CACHES] = {{.keys_per_unit = 1}};
     device_buffer in[N_INPUTS], out = device_new(device, p->out.bytes, ODD),
                                 lse = device_new(device, p->lse.bytes, ODD);
@@ -198,6 +203,13 @@ void problem_launch_on_device(problem *p, const tq_plan *plan, int page_slots, u
     args.n_kv = (const int32_t *)in[1].data;
     args.alibi = (const float *)in[2].data;
     args.sink_logits = (const float *)in[3].data;
+    tq_score_bias bias = p->bias;
+    if (args.bias) {
+        bias.turns = moved(p, in[4].data, bias.turns);
+        bias.table = moved(p, in[4].data, bias.table);
+        bias.coefficients = moved(p, in[4].data, bias.coefficients);
+        args.bias = &bias;
+    }
     args.out = (float *)out.data;
     args.lse = (float *)lse.data;
     const tq_launch launch = {.workspace = workspace.data, .workspace_bytes = bytes, .thread_count = 1};

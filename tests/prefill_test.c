@@ -81,7 +81,8 @@ static size_t bias_floats(const trial *t, int n) {
 
 /* Frequencies from one radian per position down, and coefficients of a few units. */
 static void add_bias(trial *t, random_state *r) {
-    int n = t->bias_pairs = tq_most_bias_pairs(t->variant) ? t->setting->bias_pairs : 0;
+    int most = tq_most_bias_pairs(t->variant), n = t->setting->bias_pairs < most ? t->setting->bias_pairs : most;
+    t->bias_pairs = n;
     if (!n)
         return;
     t->turns = malloc((size_t)n * sizeof *t->turns);

@@ -51,7 +51,10 @@ static void run_and_fail(const void *params) {
 }
 
 #define KERNEL(f, step, tile, busy)                                                                                    \
-    { .symbol = #f, .threads = THREADS, .keys_per_step = step, .keys_per_tile = tile, .blocks_per_sm = busy, .simt = f }
+    {                                                                                                                  \
+        .symbol = #f, .threads = THREADS, .keys_per_step = step, .keys_per_tile = tile, .blocks_per_sm = busy,         \
+        .bias_pairs = BIAS_PAIRS, .simt = f                                                                            \
+    }
 static const tqg_kernel kernels[] = {
     KERNEL(run_decode, 32, 1, 16),        KERNEL(run_decode, 96, TILE_KEYS, 1), KERNEL(run_append, 4, 1, 1),
     KERNEL(run_append, 32, TILE_KEYS, 1), KERNEL(run_dequantise, 8, 1, 1),      KERNEL(run_repack, 32, TILE_KEYS, 1),

@@ -4,7 +4,7 @@
 
 #include "support.h"
 
-enum { HEAD_DIM = 128, GQA = 4, HEADS = 3, BATCH = 2, SLOTS = 128, TILE_KEYS = 32 };
+enum { HEAD_DIM = 128, GQA = 4, HEADS = 3, BATCH = 2, SLOTS = 128, TILE_KEYS = 32, BIAS_PAIRS = 16 };
 
 /* What reached the last kernel of each op. */
 typedef struct recorded {

@@ -9,6 +9,21 @@ function attention.result_floats(head_dim, gqa)
     return gqa * (head_dim + 3 + 2 * attention.MERGE)
 end
 
+-- The score bias in shared memory, in bytes: its table, which is the last in a block's, for matrix products and as floats; what
+-- a warp turned, in columns for matrix products and as floats for so many heads.
+function attention.bias_table(variant)
+    return 4 * 32 * variant.bias
+end
+function attention.bias_floats(variant)
+    return 2 * attention.bias_table(variant)
+end
+function attention.bias_words(variant, runs, columns)
+    return variant.bias > 0 and 4 * runs * columns * (variant.bias + (variant.bias > 8 and 8 or 0)) or 0
+end
+function attention.bias_turned(variant, arch, heads)
+    return arch.warp // 32 * 8 * heads * variant.bias
+end
+
 -- Blocks of so many warps that a multiprocessor has room for, if a thread needs so many registers. HIP: what has four SIMDs,
 -- see TQG_KERNEL.
 function attention.blocks(arch, registers, warps, shared_bytes)

@@ -9,7 +9,7 @@ local lane = {
     name = "lane",
     op = "decode",
     template = "templates/gpu/decode_lane.c",
-    shared = { "rows.h", "codes.h", "attention.h", "dots.h" },
+    shared = { "rows.h", "codes.h", "bias.h", "attention.h", "dots.h" },
     layouts = { "tile_lane" },
     axes = { k_path = { "i8", "f16" } },
 }
@@ -62,14 +62,15 @@ local function registers(variant, k, v)
     local chunks = #k.chunks
     local gains = (k.subs > 0 and 8 or 0) + (v.subs > 0 and 8 or 0)
     return 40 + chunks * (4 * (k.format.bits + v.format.bits) + gains) + shape(variant).heads * (9 + 4 * chunks)
+        + (variant.bias > 0 and 16 or 0)
 end
 
 function lane.geometry(variant, arch, k, v)
     local s, w = shape(variant), weights(variant, v)
-    local stage = 2 * #v.chunks * w.sets * w.set_halves * s.warps
+    local stage = (2 * #v.chunks * w.sets * w.set_halves + attention.bias_turned(variant, arch, s.heads)) * s.warps
     local finish = 4 * (attention.result_floats(variant.head_dim, variant.gqa) + 2 * s.tile_warps * variant.gqa)
     local q = 4 * variant.gqa * variant.head_dim
-    local shared = math.max(stage, finish, q)
+    local shared = math.max(stage, finish, q) + attention.bias_floats(variant)
     return { threads = s.warps * 32, shared_bytes = shared, keys_per_step = 32, keys_per_tile = 32,
         blocks_per_sm = attention.blocks(arch, registers(variant, k, v), s.warps, shared), loop_keys = 32 / s.groups }
 end

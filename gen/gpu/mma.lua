@@ -9,7 +9,7 @@ local mma = {
     name = "mma",
     op = "decode",
     template = "templates/gpu/decode_mma.c",
-    shared = { "rows.h", "codes.h", "attention.h", "mma.h", "mma_tile.h", "mma_bytes.h", "mma_rows.h", "mma_rows_k.h",
+    shared = { "rows.h", "codes.h", "bias.h", "attention.h", "mma.h", "mma_bias.h", "mma_tile.h", "mma_bytes.h", "mma_rows.h", "mma_rows_k.h",
         "mma_rows_v.h" },
     layouts = { "tile_mma", "tile_wmma", "tile_mfma", "rows" },
     -- stages: how many tiles of a warp are in shared memory, by bulk copies; 1: none, the next one is read into registers.
@@ -44,12 +44,12 @@ local function plan_rows(of, variant, arch)
     local k, v = mma_rows(format_of(variant.k, variant.head_dim), variant.head_dim),
         mma_rows(format_of(variant.v, variant.head_dim), variant.head_dim)
     of.q_registers, of.outputs = 2 * k.k_steps, 4 * v.v_tiles
-    of.aux_bytes = k.k_aux + v.v_aux + of.groups * k.k_begin + v.v_begin
+    of.aux_bytes = k.k_aux + v.v_aux + of.groups * k.k_begin + v.v_begin + of.bias_bytes
     of.words = math.min(k.words, 8) + math.min(v.words, 8) + 8 -- where rows are copied from, and addresses
     of.words = of.words + (k.gain_words + v.gain_words > 0 and math.max(k.unit_bytes, v.unit_bytes) + 12 or 0)
     of.scaled_weights = v.offset
     local stage = ROW_KEYS * 16 * (k.words + v.words)
-    local rest = 4 * variant.gqa * variant.head_dim
+    local rest = 4 * variant.gqa * variant.head_dim + of.bias_table
     for _, try in ipairs { { 4, 2 }, { 4, 1 }, { 2, 1 }, { 1, 1 } } do
         of.warps, of.stages = try[1], try[2]
         of.stage_bytes = of.stages * stage
@@ -64,7 +64,7 @@ local function plan_tiles(of, variant, arch, k, v, k_layout, v_layout)
     of.q_registers = of.k_path == "i8" and of.chunks * 8 * (k.bits == 4 and 2 or 1) or of.chunks * shape.q
     of.outputs = of.chunks * shape.outputs
     of.aux_bytes = of.chunks * ((k.subs > 0 and (of.k_path == "i8" and BYTE_GAINS or shape.k_gains) or 0)
-        + (v.subs > 0 and shape.v_gains or 0))
+        + (v.subs > 0 and shape.v_gains or 0)) + of.bias_bytes
     of.ahead = not of.ring and not (arch.matrix == "wmma" and of.chunks > 1)
     of.words = of.ahead and 4 * of.chunks * (k.bits + v.bits) or 0
     of.stage_bytes = of.ring and of.stages * (tiles.bytes(tile, k_layout) + tiles.bytes(tile, v_layout) + 16) or 0
@@ -82,6 +82,10 @@ local function plan(variant, arch)
         warps = WARPS, stages = variant.stages, ring = not rows and variant.stages > 1, k_path = variant.k_path,
         chunks = variant.head_dim // tiles.CHUNK, ahead = false, scaled_weights = false, words = 0,
     }
+    -- Shared memory of the score bias: a table of the block, and turned coefficients of each warp, see mma_bias.h.
+    local columns = (split_q and 1 or 2) * of.groups * shape.columns
+    of.bias_table = attention.bias_table(variant)
+    of.bias_bytes = attention.bias_words(variant, arch.warp // 32, columns)
     if rows then
         plan_rows(of, variant, arch)
     else
@@ -95,6 +99,7 @@ local function plan(variant, arch)
         of.q = of.q_registers * of.groups
     end
     of.q_bytes = (4 * variant.gqa * variant.head_dim + 15) // 16 * 16 + (of.q_shared and 4 * of.q * arch.warp or 0)
+        + of.bias_table
     of.shared_bytes = of.q_bytes + of.warps * (of.aux_bytes + of.stage_bytes)
     return of
 end
@@ -134,9 +139,9 @@ end
 -- Blocks per multiprocessor that leave a thread the registers it needs, as compilers have shown.
 local function blocks(of, variant, arch, gains, shared_bytes)
     local need = (arch.emulates == "cuda" and 72 or 116) + of.groups * of.outputs + (of.q_shared and 0 or of.q) + of.words
-        + (of.groups > 1 and 24 or 0) + (variant.head_dim > 128 and 12 or 0)
+        + (of.groups > 1 and 24 or 0) + (variant.bias > 0 and 8 + 2 * (variant.gqa * variant.bias // arch.warp) or 0) + (variant.head_dim > 128 and 12 or 0)
     if of.k_path == "i8" then
-        need = need + (of.split_q and 0 or 8) + (gains and (of.split_q and 16 or 48) or 0)
+        need = need + (variant.bias > 0 and 12 or 0) + (of.split_q and 0 or 8) + (gains and (of.split_q and 16 or 48) or 0)
     end
     local by_registers = math.max(1, math.min(4, arch.registers // (of.warps * arch.warp * need)))
     return math.max(1, math.min(by_registers, (arch.shared_limit + 1024) // (shared_bytes + 1024)))

@@ -1,13 +1,14 @@
 -- Prefill with matrix instructions: a block of queries walks over the rows that it sees, which its warps decode once, to
 -- halves in shared memory, and then multiply with a few query columns each.
 
+local attention = require "gpu.attention"
 local formats = require "formats"
 
 local prefill = {
     name = "prefill",
     op = "prefill",
     template = "templates/gpu/prefill.c",
-    shared = { "rows.h", "codes.h", "attention.h", "mma.h" },
+    shared = { "rows.h", "codes.h", "bias.h", "attention.h", "mma.h", "mma_bias.h" },
     layouts = { "rows" },
     axes = {},
 }
@@ -49,6 +50,9 @@ local function plan(variant, arch)
     of.warps = of.q_shared and WARPS // 2 or WARPS
     of.threads = of.warps * arch.warp
     of.q_bytes = of.q_shared and 4 * of.q * of.threads or 0
+    -- Of the score bias, behind all else: turned coefficients of each warp, see mma_bias.h, and a table of the block.
+    of.bias_bytes = attention.bias_words(variant, 1, 2 * of.columns)
+    of.bias_shared = of.warps * of.bias_bytes + attention.bias_table(variant)
     of.tokens = of.warps * of.columns // variant.gqa
     return of
 end
@@ -60,7 +64,7 @@ function prefill.legal(variant, arch)
         return nil, ("the outputs of a warp's queries do not fit its registers at head_dim %d"):format(variant.head_dim)
     end
     local of = plan(variant, arch)
-    if of.k_bytes + of.v_bytes + of.q_bytes > arch.shared_limit then
+    if of.k_bytes + of.v_bytes + of.q_bytes + of.bias_shared > arch.shared_limit then
         return nil, ("%d decoded keys and values fit in the shared memory of %s"):format(KEYS, arch.name)
     end
     return true
@@ -70,11 +74,12 @@ end
 -- only where shared memory does not limit blocks then.
 local function residency(of, variant, arch)
     local need = arch.emulates == "cuda" and math.max(132, 76 + of.registers) or 100 + of.registers
+    need = need + (variant.bias > 0 and 12 + 2 * (of.columns * variant.bias // arch.warp) or 0)
     local by_registers = math.max(1, math.min(4, arch.registers // (of.threads * need)))
     local out
     for buffers = 1, 2 do
         local q_at = math.max(buffers * (of.k_bytes + of.v_bytes), 4 * of.columns * variant.head_dim)
-        local by_shared = (arch.shared_limit + 1024) // (q_at + of.q_bytes + 1024)
+        local by_shared = (arch.shared_limit + 1024) // (q_at + of.q_bytes + of.bias_shared + 1024)
         if buffers == 1 or by_shared >= by_registers then
             out = { buffers = buffers, q_at = q_at, blocks = math.max(1, math.min(by_registers, by_shared)) }
         end
@@ -85,7 +90,7 @@ end
 function prefill.geometry(variant, arch)
     local of = plan(variant, arch)
     local fit = residency(of, variant, arch)
-    return { threads = of.threads, shared_bytes = fit.q_at + of.q_bytes, keys_per_step = of.tokens, keys_per_tile = 1,
+    return { threads = of.threads, shared_bytes = fit.q_at + of.q_bytes + of.bias_shared, keys_per_step = of.tokens, keys_per_tile = 1,
         blocks_per_sm = fit.blocks, loop_keys = KEYS / of.warps }
 end
 

@@ -9,7 +9,7 @@ local tile = {
     name = "tile",
     op = "decode",
     template = "templates/gpu/decode_tile.c",
-    shared = { "rows.h", "codes.h", "attention.h", "dots.h", "tile_rows.h" },
+    shared = { "rows.h", "codes.h", "bias.h", "attention.h", "dots.h", "tile_rows.h" },
     layouts = { "rows" },
     axes = { k_path = { "i8", "f16" } },
 }
@@ -41,17 +41,17 @@ local function shape(variant, arch)
     local s = { rows = rows, groups = ceil_div(variant.gqa, most) }
     s.heads = ceil_div(variant.gqa, s.groups)
     s.set_halves = s.heads * arch.warp + (rows.sets > 1 and 8 or 0) -- padded: lanes read different sets
-    s.bytes = rows.region + 2 * rows.sets * s.set_halves
-    s.row_warps = math.min(math.max(1, 4 // s.groups), arch.shared_limit // (s.groups * s.bytes))
+    s.bytes = rows.region + 2 * rows.sets * s.set_halves + attention.bias_turned(variant, arch, s.heads)
+    s.row_warps = math.min(math.max(1, 4 // s.groups), (arch.shared_limit - attention.bias_floats(variant)) // (s.groups * s.bytes))
     s.warps = s.groups * s.row_warps
     return s.row_warps > 0 and s or nil
 end
 
 function tile.legal(variant, arch)
-    if not shape(variant, arch) then
-        return nil, "the rows of a warp's keys fit in shared memory"
-    elseif variant.k_path == "i8" and (variant.k == "f16" or not arch.dot2) then
+    if variant.k_path == "i8" and (not arch.dot2 or variant.k == "f16") then
         return nil, "sums of bytes are for integer centroids, and for archs where a dot product of halves costs as much"
+    elseif not shape(variant, arch) then
+        return nil, "the rows of a warp's keys fit in shared memory"
     end
     return true
 end
@@ -59,9 +59,9 @@ end
 function tile.geometry(variant, arch)
     local s = shape(variant, arch)
     local finish = 4 * (attention.result_floats(variant.head_dim, variant.gqa) + 2 * s.row_warps * variant.gqa)
-    local shared = math.max(s.warps * s.bytes, finish)
+    local shared = math.max(s.warps * s.bytes, finish) + attention.bias_floats(variant)
     local registers = (arch.emulates == "hip" and 72 or 112) + s.heads * (8 * s.rows.per_lane + 9) +
-        (s.rows.prefetch and 4 * (s.rows.k.loads + s.rows.v.loads) or 0)
+        (variant.bias > 0 and 16 or 0) + (s.rows.prefetch and 4 * (s.rows.k.loads + s.rows.v.loads) or 0)
     return { threads = s.warps * arch.warp, shared_bytes = shared, keys_per_step = arch.warp, keys_per_tile = 1,
         blocks_per_sm = attention.blocks(arch, registers, s.warps, shared), loop_keys = arch.warp / s.groups }
 end

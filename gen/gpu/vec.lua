@@ -6,7 +6,7 @@ local vec = {
     name = "vec",
     op = "decode",
     template = "templates/gpu/decode_vec.c",
-    shared = { "rows.h", "codes.h", "attention.h" },
+    shared = { "rows.h", "codes.h", "bias.h", "attention.h" },
     layouts = { "rows" },
     axes = { kq_lanes = { 8, 32, 16, 4 } },
 }
@@ -46,9 +46,10 @@ end
 function vec.geometry(variant, arch)
     local s = shape(variant, arch)
     local warps = variant.gqa * s.key_warps
-    local finish = attention.result_floats(variant.head_dim, variant.gqa) + 2 * s.key_warps * variant.gqa
-    return { threads = warps * arch.warp, shared_bytes = 4 * finish, keys_per_step = 32, keys_per_tile = 1,
-        blocks_per_sm = attention.blocks(arch, REGISTERS, warps, 4 * finish) }
+    local shared = 4 * (attention.result_floats(variant.head_dim, variant.gqa) + 2 * s.key_warps * variant.gqa)
+        + attention.bias_floats(variant)
+    return { threads = warps * arch.warp, shared_bytes = shared, keys_per_step = 32, keys_per_tile = 1,
+        blocks_per_sm = attention.blocks(arch, REGISTERS, warps, shared) }
 end
 
 function vec.env(variant, arch, env)

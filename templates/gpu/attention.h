@@ -216,6 +216,11 @@ TQG_FN const float *tqa_q_of(const tqg_decode_params *p, const tqa_range *r, int
     return p->q + (tqg_i64)r->sequence * p->q_seq_stride + (tqg_i64)(r->kv_head * gqa) * p->q_head_stride;
 }
 
+/* Coefficients of the score bias, of the first head of the group. */
+TQG_FN const float *tqa_coefficients(const tqg_decode_params *p, const tqa_range *r, int gqa) {
+    return p->bias.coefficients + (tqg_i64)r->sequence * p->bias.seq_stride + (tqg_i64)(r->kv_head * gqa) * p->bias.head_stride;
+}
+
 /* q [gqa][head_dim] in the domain of the K cache, times p->factor, to shared q. */
 TQG_FN void tqa_prepare_q(const tqg_decode_params *p, const tqa_range *r, int gqa, int threads, float *q) {
     const float *from = tqa_q_of(p, r, gqa);
@@ -403,7 +408,7 @@ TQG_FN void tqa_add_sink_tokens(const tqg_decode_params *p, const tqa_range *r, 
     const tqa_cache k = tqa_cache_of(&p->sink_k, r->sequence, r->kv_head, 1);
     const tqa_cache v = tqa_cache_of(&p->sink_v, r->sequence, r->kv_head, 1);
     const int end = p->n_sink < r->n_kv ? p->n_sink : r->n_kv;
-    const float *q = tqa_q_of(p, r, gqa);
+    const float *q = tqa_q_of(p, r, gqa), *coefficients = tqa_coefficients(p, r, gqa);
     for (int first = r->visible; first < end; first += TQA_MERGE) {
         const int now = end - first < TQA_MERGE ? end - first : TQA_MERGE;
         for (int i = tqg_warp(); i < now * gqa; i += threads / TQG_WARP) {
@@ -412,6 +417,7 @@ TQG_FN void tqa_add_sink_tokens(const tqg_decode_params *p, const tqa_range *r, 
             float dot = 0.0f;
             for (int j = tqg_lane(); j < TQA_HEAD_DIM; j += TQG_WARP)
                 dot = tqg_fma(q[(tqg_i64)g * p->q_head_stride + j], tqg_half(row[j]), dot);
+            dot += tqb_term(&p->bias, coefficients + (tqg_i64)g * p->bias.head_stride, tqg_lane(), first + token);
             dot = tqa_score(p, r, tqa_alibi(p, r, gqa, g), tqa_warp_sum(dot) * p->factor, first + token);
             if (tqg_lane() == 0) {
                 t->scores[g * TQA_MERGE + token] = dot;

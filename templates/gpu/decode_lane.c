@@ -75,6 +75,11 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         return;
     const int warp = tqg_warp(), lane = tqg_lane(), tile_warp = warp / GROUPS, head = (warp - tile_warp * GROUPS) * HEADS;
     float *shared = (float *)TQG_SHARED;
+% if bias > 0 then
+    enum { PAIRS = ${bias} }; /* of the score bias */
+    float *bias_table = (float *)(TQG_SHARED + ${geometry.shared_bytes - attention.bias_floats(variant)});
+    tqb_table(&p.bias, PAIRS, THREADS, bias_table);
+% end
     tqa_prepare_q(&p, &r, GQA, THREADS, shared);
 % if BYTES then
     const float q_scale = 32512.0f / tqg_max(tqa_largest(shared, GQA * TQA_HEAD_DIM), 0x1p-100f), k_unit = TQD_BYTE_UNIT / q_scale;
@@ -86,6 +91,12 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 
     const int has_options = tqa_has_options(&p), end = r.last >> 5;
     tqg_u16 *weights = (tqg_u16 *)TQG_SHARED + warp * (CHUNKS * SETS * SET);
+% if bias > 0 then
+    tqg_u32 *turned = (tqg_u32 *)(TQG_SHARED + GROUPS * TILE_WARPS * (CHUNKS * SETS * SET * 2)) + warp * (HEADS * PAIRS * 2);
+    tqb_lane coefficients;
+    tqb_load(&p.bias, tqa_coefficients(&p, &r, GQA) + head * p.bias.head_stride, HEADS, GQA - head, PAIRS, p.factor,
+             &coefficients);
+% end
     const float V_TOP = ${V_GAINS and "0x1p14f" or "0x1p10f"}; /* of scales as halves */
     float acc[HEADS][CHUNKS * 4];
     tqd_scale to_half = {0x1p60f, 0.0f};
@@ -110,12 +121,17 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         const int slot = tile * 32 + lane, next = tile + TILE_WARPS < end ? tile + TILE_WARPS : tile;
         const tqg_u8 *k_next = tqa_unit_of(&tqg_again(p)->k, 32, next), *v_next = tqa_unit_of(&tqg_again(p)->v, 32, next);
 
+% if bias > 0 then
+        tqg_warp_sync();
+        tqb_pass(&coefficients, HEADS, PAIRS, tile * 32, turned);
+        tqg_warp_sync();
+% end
         float score[HEADS] = {0.0f}, before[HEADS];
         tqd_dots dots;
         tqd_start(&dots, q);
         TQG_UNROLL
         for (int c = 0; c < CHUNKS; c++) {
-            float dot[HEADS];
+            float dot[HEADS] = {0.0f};
 % if K_GAINS then
             tqg_u32 gains[4];
             k_gain_pairs(k_tile.gains[c], gains);
@@ -152,6 +168,9 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         for (int h = 0; h < HEADS; h++)
             before[h] = dots.last[h];
         tql_load_k(k_next, &k_tile);
+% if bias > 0 then
+        tqb_add(turned, HEADS, PAIRS, bias_table, score);
+% end
         if (has_options) {
             TQG_UNROLL
             for (int h = 0; h < HEADS; h++)

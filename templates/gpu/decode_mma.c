@@ -3,6 +3,7 @@
 % -- Chunks of a tile are added up with a scale each; a single chunk's scores stay without until they become weights.
 % local chunk_scales = not rows and mma.chunks > 1 and (bytes or not k_gains)
 % local scaled_later = not rows and (bytes or mma.chunks == 1 and not k_gains)
+% local scaled_at_once = scaled_later and bias > 0 -- as the bias is scaled already
 % -- What multiplies weights before they meet V: scales or gains, or nothing.
 % local weights_times = not rows and (v_gains and "gains" or "scales") or mma.scaled_weights and "scales" or "nothing"
 % assert(rows or head_dim % 128 == 0 and k.rotated and v.rotated, "tiles hold chunks of 128 values")
@@ -27,6 +28,10 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         WEIGHT_BITS = ${weights_times == "gains" and 19 or 15}, /* gains are below 2^-4 */
         Q_BYTES = ${mma.q_bytes},
         AUX_BYTES = ${mma.aux_bytes}, /* of shared memory, per warp, for what its lanes decode for each other */
+% if bias > 0 then
+        PAIRS = ${bias}, /* of the score bias */
+        BIAS_BYTES = ${mma.bias_bytes}, /* of them, for turned coefficients */
+% end
 % if ring then
         STAGES = ${mma.stages},
 % end
@@ -106,9 +111,21 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     }
 % end
 
+% if bias > 0 then
+    tqg_u32 *const bias_table = (tqg_u32 *)(TQG_SHARED + Q_BYTES - ${mma.bias_table});
+    tqg_u32 *const turned = (tqg_u32 *)(aux + AUX_BYTES - BIAS_BYTES);
+    tqm_bias_table(&p.bias, PAIRS, THREADS, bias_table);
+    tqm_bias_clear(BIAS_BYTES / 4, turned);
+    tqb_lane coefficients;
+    tqb_load(&p.bias, tqa_coefficients(&p, &range, GQA), GQA, GQA, PAIRS, p.factor, &coefficients);
+    const float most_bias = tqb_largest(&coefficients, GQA, PAIRS);
+% end
     float *const q_floats = (float *)TQG_SHARED;
     tqa_prepare_q(&p, &range, GQA, THREADS, q_floats);
 % if bytes then
+%     if bias > 0 then
+    const float q_unit = most_bias < 0x1p14f ? 1.0f : tqa_normalise(most_bias, 0x1p6f); /* of scores */
+%     end
     /* q in bytes, each head in a unit of its own. */
     float q_scale = 0.0f, byte_unit[SLOTS];
     TQG_UNROLL
@@ -121,7 +138,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         TQG_UNROLL
         for (int slot = 0; slot < SLOTS; slot++) {
             if (head == tqm_c_column(slot) / EACH)
-                byte_unit[slot] = unit * K_STEP;
+                byte_unit[slot] = unit * K_STEP${bias > 0 and " * q_unit" or ""};
         }
     }
     tqg_u32 q[PARTS * Q_REGISTERS];
@@ -132,7 +149,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
                         PARTS == 2 ? i / Q_REGISTERS : tqm_b_column() & 1, i % K_BYTE_Q);
 % else
     /* q in halves, multiplied by q_unit, which is 1 unless they need another. */
-    const float largest = tqa_largest(q_floats, GQA * TQA_HEAD_DIM) * (${k_unit});
+%     local largest = ("tqa_largest(q_floats, GQA * TQA_HEAD_DIM) * (%s)"):format(k_unit)
+    const float largest = ${bias > 0 and ("tqg_max(%s, most_bias)"):format(largest) or largest};
     const float q_unit = largest >= 0x1p-3f && largest < 0x1p14f ? 1.0f : tqa_normalise(largest, 0x1p6f);
 %     local function register(group, i)
 %         return ("%s(EACH, GQA, q_floats, %s * q_unit, %s, %s)"):format(rows and "k_row_q" or "tqm_tile_q", k_unit, group, i)
@@ -176,10 +194,14 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 %     end
 % end
 
+% if bias > 0 then
+    tqb_scale(GQA, PAIRS, q_unit, &coefficients);
+% end
+
     /* Tiles from `plain` on, n_whole of them, have visible keys only, and n_plain of them scores without options. */
     const int plain = (range.begin + TQM_KEYS - 1) / TQM_KEYS, whole = range.n_kv / TQM_KEYS - plain;
     const int n_whole = whole > 0 ? whole : 0;
-    const int n_plain = tqa_has_options(&p)${bytes and "" or " || q_unit != 1.0f"} ? 0 : n_whole;
+    const int n_plain = tqa_has_options(&p)${bytes and bias == 0 and "" or " || q_unit != 1.0f"} ? 0 : n_whole;
 
     float max[GROUPS * SLOTS], sum[GROUPS * SLOTS], o[GROUPS * OUTPUTS];
     TQG_UNROLL
@@ -216,6 +238,9 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     while (tile < end) {
         const int special = (tqg_u32)(tile - plain) >= (tqg_u32)n_plain;
         tqg_warp_sync(); /* all lanes have read what is written now */
+% if bias > 0 then
+        tqm_bias_pass(&coefficients, TQB_RUNS, GROUPS, EACH, GQA, PAIRS, tile * TQM_KEYS, turned);
+% end
 % if rows then
         /* ---- rows to shared memory ---- */
 %     if mma.stages > 1 then
@@ -296,6 +321,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
             v_tile_gains(v[c].gains, v[c].pair, aux + CHUNKS * K_GAIN_BYTES + c * TQM_V_GAIN_BYTES);
 %         end
         }
+%     end
+%     if k_gains or v_gains or bias > 0 then
         tqg_warp_sync();
 %     end
 % end
@@ -305,6 +332,9 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         TQG_UNROLL
         for (int i = 0; i < GROUPS * TQM_SCORES; i++)
             s[i] = 0.0f;
+% if bias > 0 and not scaled_at_once then
+        tqm_bias_add(TQB_RUNS, GROUPS, EACH, PAIRS, bias_table, turned, s);
+% end
 % if rows then
         k_row_scores(GROUPS, ${q_in_shared}, k_bytes, k_rows + tqm_row_at(K_PITCH, &k_cache, tqg_lane() >> 2),
                      ${mma.aux_bytes > 0 and "aux, begin" or "0, 0"}, ${q_at("")}, Q_REGISTERS, s);
@@ -350,17 +380,27 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         for (int i = 0; i < TQM_SCORES; i++)
             scale[i] = ${chunk_scales and "" or bytes and "k_scale_of(k, i) * " or "k_scale_of(k, i)"}${bytes and "byte_unit[tqm_c_slot(i) / EACH]" or ""};
 % end
+% if scaled_at_once then
+        float b[GROUPS * TQM_SCORES];
+        TQG_UNROLL
+        for (int i = 0; i < GROUPS * TQM_SCORES; i++)
+            b[i] = 0.0f;
+        tqm_bias_add(TQB_RUNS, GROUPS, EACH, PAIRS, bias_table, turned, b);
+        TQG_UNROLL
+        for (int i = 0; i < GROUPS * TQM_SCORES; i += EACH)
+            s[i] = tqg_fma(s[i], scale[i % TQM_SCORES], ${mma.split_q and "tqg_fma(b[i + 1], 0x1p-11f, b[i])" or "b[i]"});
+% end
         if (special) {
             const tqg_decode_params *const options = tqg_again(p);
             TQG_UNROLL
             for (int i = 0; i < GROUPS * TQM_SCORES; i += EACH) {
                 const int slot = tile * TQM_KEYS + tqm_s_key(i % TQM_SCORES);
                 const int column = i / TQM_SCORES * TQG_MMA_N + tqm_c_column(tqm_c_slot(i)), head = column / EACH;
-                float x = s[i]${scaled_later and " * scale[i % TQM_SCORES]" or ""}${bytes and "" or " * tqg_rcp(q_unit)"};
+                float x = s[i]${scaled_later and not scaled_at_once and " * scale[i % TQM_SCORES]" or ""}${bytes and bias == 0 and "" or " * tqg_rcp(q_unit)"};
                 x = tqa_score(options, &range, head < GQA ? tqa_alibi(options, &range, GQA, head) : 0.0f, x, slot);
                 s[i] = tqa_is_visible(&range, slot) ? x : TQA_MINUS_INFINITY;
             }
-% if scaled_later then
+% if scaled_later and not scaled_at_once then
             TQG_UNROLL
             for (int i = 0; i < TQM_SCORES; i++)
                 scale[i] = 1.0f;
@@ -378,7 +418,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 
 % end
         /* ---- weights, relative to a maximum that is raised only where a half could overflow ---- */
-% local scale_at = scaled_later and "scale" or "0"
+% local scale_at = scaled_later and not scaled_at_once and "scale" or "0"
         float now[GROUPS * SLOTS];
         tqg_u32 weights[GROUPS * TQM_WEIGHTS], most = 0;
         tqm_weigh(GROUPS, EACH, s, ${scale_at}, max, now, weights);

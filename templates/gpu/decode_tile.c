@@ -29,6 +29,11 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         return;
     const int warp = tqg_warp(), lane = tqg_lane(), row_warp = warp / GROUPS, head = (warp - row_warp * GROUPS) * HEADS;
     float *shared = (float *)TQG_SHARED;
+% if bias > 0 then
+    enum { PAIRS = ${bias} }; /* of the score bias */
+    float *bias_table = (float *)(TQG_SHARED + ${geometry.shared_bytes - attention.bias_floats(variant)});
+    tqb_table(&p.bias, PAIRS, THREADS, bias_table);
+% end
     tqa_prepare_q(&p, &r, GQA, THREADS, shared);
 % if BYTES then
     const float q_scale = 32512.0f / tqg_max(tqa_largest(shared, GQA * TQA_HEAD_DIM), 0x1p-100f), k_unit = TQD_BYTE_UNIT / q_scale;
@@ -39,7 +44,13 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % end
 
     const int k_dense = tqt_k_is_dense(&p.k), v_dense = tqt_v_is_dense(&p.v), has_options = tqa_has_options(&p);
-    tqg_u8 *region = TQG_SHARED + warp * (REGION + SETS * SET * 2);
+    tqg_u8 *region = TQG_SHARED + warp * ${shape.bytes};
+% if bias > 0 then
+    tqg_u32 *turned = (tqg_u32 *)(region + REGION + SETS * SET * 2);
+    tqb_lane coefficients;
+    tqb_load(&p.bias, tqa_coefficients(&p, &r, GQA) + head * p.bias.head_stride, HEADS, GQA - head, PAIRS, p.factor,
+             &coefficients);
+% end
     tqg_u16 *weights = (tqg_u16 *)(region + REGION);
     float acc[HEADS][PER_LANE * 8];
     tqd_head of[HEADS];
@@ -90,6 +101,9 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 
         /* ${P} */
         tqg_warp_sync();
+%     if p == "k" and bias > 0 then
+        tqb_pass(&coefficients, HEADS, PAIRS, slot, turned);
+%     end
 %     if rows.prefetch then
         tqt_${p}_store(region, ${p}_words);
         if (!${p}_dense) {
@@ -155,6 +169,9 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         TQG_UNROLL
         for (int h = 0; h < HEADS; h++)
             score[h] *= k_unit;
+%         if bias > 0 then
+        tqb_add(turned, HEADS, PAIRS, bias_table, score);
+%         end
 %         if rows.prefetch then
         tqt_k_load(k_next, k_dense ? next_n : 1, k_words);
 %         end

@@ -100,6 +100,15 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 
     const tqa_cache k = tqa_cache_of(&p.k, r.sequence, r.kv_head, 1), v = tqa_cache_of(&p.v, r.sequence, r.kv_head, 1);
     const float alibi = tqa_alibi(&p, &r, GQA, head);
+% if bias > 0 then
+    /* The lanes of a key share its pairs; coefficients are turned by the lanes whose number is a pair's. */
+    enum { PAIRS = ${bias} };
+    float *bias_table = (float *)(TQG_SHARED + ${geometry.shared_bytes - attention.bias_floats(variant)});
+    tqb_table(&p.bias, PAIRS, THREADS, bias_table);
+    tqg_block_sync();
+    tqb_lane coefficients;
+    tqb_load(&p.bias, tqa_coefficients(&p, &r, GQA) + head * p.bias.head_stride, 1, 1, PAIRS, p.factor, &coefficients);
+% end
     const int has_options = tqa_has_options(&p);
     float acc[4 * V_QUADS], max = TQA_NO_MAX, sum = 0.0f;
     TQG_UNROLL
@@ -122,6 +131,23 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         for (int mask = 1; mask < KQ; mask *= 2)
             score += tqg_shfl_xor(score, mask);
         score *= k_unit;
+% if bias > 0 then
+        float cosine, sine, bias = 0.0f;
+        tqb_cos_sin(coefficients.turns * (tqg_u32)(first / TQB_RUN * TQB_RUN), &cosine, &sine);
+        const tqb_pair turned = tqb_turned(coefficients.alpha[0], coefficients.beta[0], cosine, sine);
+        TQG_UNROLL
+        for (int i = 0; i < (PAIRS + KQ - 1) / KQ; i++) {
+            const int pair = (k_lane + i * KQ) % PAIRS;
+            const float a = tqg_shfl(turned.a, pair), b = tqg_shfl(turned.b, pair);
+            const float *const at = bias_table + pair * (2 * TQB_RUN) + slot % TQB_RUN;
+            if (k_lane + i * KQ < PAIRS)
+                bias = tqg_fma(a, at[0], tqg_fma(b, at[TQB_RUN], bias));
+        }
+        TQG_UNROLL
+        for (int mask = 1; mask < KQ; mask *= 2)
+            bias += tqg_shfl_xor(bias, mask);
+        score += bias;
+% end
         if (has_options)
             score = tqa_score(tqg_again(p), &r, alibi, score, slot);
         if (!tqa_is_visible(&r, slot))

@@ -214,6 +214,9 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         V_TASKS = TQP_KEYS / 2 * TQP_V_BLOCKS,
         TOP_BITS = 15, /* weights are halves below 2^15 */
         RAISED_BITS = 10, /* and, once the maximum was raised, up to 2^10 */
+% if bias > 0 then
+        PAIRS = ${bias}, /* of the score bias */
+% end
     };
     const tqp_range range = tqp_range_of(&p);
     /* The last queries first: they see most keys. */
@@ -224,6 +227,24 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
     const int first = block * QUERIES, last = (first + QUERIES < range.n_query ? first + QUERIES : range.n_query) - 1;
     const int end = tqp_end(&range, last), begin = tqp_begin(&range, tqp_end(&range, first));
 
+% if bias > 0 then
+    /* ---- score bias: its table, and this warp's coefficients ---- */
+    tqg_u32 *const bias_table = (tqg_u32 *)(TQG_SHARED + ${geometry.shared_bytes - 128 * bias});
+    tqg_u32 *const turned = (tqg_u32 *)(TQG_SHARED + ${fit.q_at + prefill.q_bytes} + warp * ${prefill.bias_bytes});
+    tqb_lane coefficients;
+    tqm_bias_table(&p.bias, PAIRS, THREADS, bias_table);
+    tqb_begin(&p.bias, PAIRS, &coefficients);
+    TQG_UNROLL
+    for (int i = 0; i < TQB_ITEMS(COLUMNS, PAIRS); i++) {
+        const int column = warp * COLUMNS + tqb_head(&coefficients, PAIRS, i);
+        const int query = first + column / GQA, head = range.kv_head * GQA + column % GQA;
+        const float *const of_head = p.bias.coefficients + (tqg_i64)range.sequence * p.bias.seq_stride +
+                                     (tqg_i64)query * p.bias.token_stride + (tqg_i64)head * p.bias.head_stride;
+        tqb_take(&p.bias, query <= last ? of_head : 0, p.factor, i, &coefficients);
+    }
+    const float most_bias = tqb_largest(&coefficients, COLUMNS, PAIRS);
+
+% end
     /* ---- q: rotated, in halves times q_unit, in the order of positions ---- */
     float *const floats = (float *)TQG_SHARED; /* [COLUMNS][TQA_HEAD_DIM], of one warp after the other */
     float unit = 1.0f; /* of scores */
@@ -251,9 +272,13 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         tqa_transform(floats, COLUMNS, THREADS);
 % end
         if (w == warp) {
-            const float largest = tqa_largest(floats, COLUMNS * TQA_HEAD_DIM) * K_UNIT;
+%     local largest = "tqa_largest(floats, COLUMNS * TQA_HEAD_DIM) * K_UNIT"
+            const float largest = ${bias > 0 and ("tqg_max(%s, most_bias)"):format(largest) or largest};
             const float q_unit = largest >= 0x1p-3f && largest < 0x1p14f ? 1.0f : tqa_normalise(largest, 0x1p6f);
             unit = 1.0f / q_unit;
+% if bias > 0 then
+            tqb_scale(COLUMNS, PAIRS, q_unit, &coefficients);
+% end
             ${prefill.q_shared and "TQG_NO_UNROLL" or "TQG_UNROLL"}
             for (int i = 0; i < GROUPS * Q_REGISTERS; i++) {
                 const int step = i % Q_REGISTERS / TQG_MMA_B, group = i / Q_REGISTERS;
@@ -379,12 +404,19 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         tqg_block_sync();
         if (slot >= high || slot + TQP_KEYS <= warp_begin)
             continue;
+% if bias > 0 then
+        tqm_bias_pass(&coefficients, 1, GROUPS, 1, COLUMNS, PAIRS, slot, turned);
+        tqg_warp_sync();
+% end
 
         /* ---- S = K q^T ---- */
         float s[GROUPS * TQP_SCORES], scale = unit;
         TQG_UNROLL
         for (int i = 0; i < GROUPS * TQP_SCORES; i++)
             s[i] = 0.0f;
+% if bias > 0 then
+        tqm_bias_add(1, GROUPS, 1, PAIRS, bias_table, turned, s);
+% end
         const tqg_u8 *const k_lane = k_rows + tqp_k_lane(tqg_lane());
         TQG_UNROLL
         for (int u = 0; u < TQP_K_UNITS; u++) {

@@ -140,6 +140,14 @@ describe("the GPU space", function()
         assert.same({ "vec" }, values(assert(select(shape)), "kernel"))
     end)
 
+    it("has a score bias where somebody asks, in every decode family", function()
+        assert.same({ 0 }, values(select { arch = "sm_90" }, "bias"))
+        local found = select { arch = "sm_90,gfx1201", op = "decode", kernel = "lane,mma,tile,vec", bias = "8,32" }
+        assert.same({ 8, 32 }, values(found, "bias"))
+        assert.same({ "lane", "mma", "tile", "vec" }, values(found, "kernel"))
+        refused({ arch = "sm_90", bias = "7" }, "--bias 7 is illegal; nearest legal: 8")
+    end)
+
     it("has a kernel for rows of every shape", function()
         local variants = assert(select { arch = table.concat(every, ","), op = "decode", layout = nil,
             head_dim = "64,80,96,112,128,192,256,512", gqa = "1,2,5,16", k = "turbo4,f16", v = "gain2,q8_0" })

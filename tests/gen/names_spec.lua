@@ -12,6 +12,17 @@ describe("names", function()
             op = "append", head_dim = 128, side = "k", k = "turbo3", layout = "rows", arch = "c" })
     end)
 
+    it("tell kernels with a score bias from those without", function()
+        local name = "tq_decode_d128_g4_kgain3_vgain4_b16_tile_mma__sm_90_mma_s3_kf16"
+        local variant = assert(names.parse(name))
+        assert.equal(16, variant.bias)
+        assert.equal("tile_mma", variant.layout)
+        assert.equal(name, names.print(variant))
+        variant.bias = 0
+        assert.equal(variant.bias, assert(names.parse(names.print(variant))).bias)
+        assert.is_nil(names.parse "tq_decode_d128_g4_kgain3_vgain4_b0_tile_mma__sm_90_mma_s3_kf16")
+    end)
+
     it("round-trip the whole space, and are all different", function()
         local seen = {}
         local variants = assert(space.select { head_dim = { 48, 64, 80, 96, 112, 128, 160, 192, 256, 512 } })

@@ -1,0 +1,93 @@
+/* The score bias as k steps of S, 8 pairs each: A are C and S of the keys, B the turned coefficients. See bias.h and mma.h.
+ *
+ * runs: of a step of the kernel. B is passed on as words [run][column][TQM_BIAS_STRIDE]: halves in the columns of their heads; what rounding left, times
+ * 2^11, in the columns beside them where a head has two, else, as it is, in columns of their own behind all others. */
+#ifndef TQG_MMA_BIAS_H
+#define TQG_MMA_BIAS_H
+
+#define TQM_BIAS_STRIDE(pairs) ((pairs) == 8 ? 8 : (pairs) + 8) /* without bank conflicts */
+#define TQM_BIAS_COLUMNS(groups, each) ((3 - (each)) * (groups) * TQG_MMA_N)
+
+/* A of the two blocks of keys of a run: [block][k step][lane][register]. */
+TQG_FN void tqm_bias_table(const tqg_bias *bias, const int pairs, int threads, tqg_u32 *table) {
+    for (int i = tqg_thread(); i < TQB_RUN * pairs; i += threads) {
+        const int r = i % TQG_MMA_A, lane = i / TQG_MMA_A % TQG_WARP, step = i / (TQG_MMA_A * TQG_WARP);
+        const int block = step / (pairs / 8), first = 8 * (step % (pairs / 8));
+#ifdef TQG_MATRIX_MMA
+        const int key = lane / 4 + 8 * (r & 1), pair = 2 * (lane % 4) + (r >> 1);
+#else
+        const int key = lane % 16, pair = TQG_MMA_A * (lane / 16) + r;
+#endif
+        table[i] = tqb_table_at(bias, first + pair, 16 * block + key);
+    }
+}
+
+/* Words of columns without a head, once. */
+TQG_FN void tqm_bias_clear(int n, tqg_u32 *words) {
+    for (int i = tqg_lane(); i < n; i += TQG_WARP)
+        words[i] = 0;
+}
+
+/* Coefficients turned to the runs of a tile, as B. */
+TQG_FN void tqm_bias_pass(const tqb_lane *of, const int runs, const int groups, const int each, const int heads, const int pairs,
+                          int position, tqg_u32 *words) {
+    const int columns = TQM_BIAS_COLUMNS(groups, each), stride = TQM_BIAS_STRIDE(pairs);
+    TQG_UNROLL
+    for (int run = 0; run < runs; run++) {
+        float cosine, sine;
+        tqb_cos_sin(of->turns * (tqg_u32)(position + run * TQB_RUN), &cosine, &sine);
+        TQG_UNROLL
+        for (int i = 0; i < TQB_ITEMS(heads, pairs); i++) {
+            const int head = tqb_head(of, pairs, i);
+            const tqb_pair x = tqb_turned(of->alpha[i], of->beta[i], cosine, sine);
+            const tqg_u32 half = tqg_h2(x.a, x.b);
+            const float unit = each == 2 ? 0x1p11f : 1.0f;
+            const tqg_u32 left = tqg_h2((x.a - tqg_h2_lo(half)) * unit, (x.b - tqg_h2_hi(half)) * unit);
+            if (tqb_is_head(of, heads, pairs, i)) {
+                tqg_u32 *to = words + (run * columns + each * head) * stride + of->pair;
+                to[0] = half;
+                to[(each == 2 ? 1 : groups * TQG_MMA_N) * stride] = left;
+            }
+        }
+    }
+}
+
+typedef struct __attribute__((aligned(8))) tqm_u2 {
+    tqg_u32 x, y;
+} tqm_u2;
+/* n words, 2 or 4, of shared memory. */
+TQG_FN void tqm_bias_read(const tqg_u32 *from, const int n, tqg_u32 *x) {
+    if (n == 4) {
+        tqm_read16(1, (const unsigned char *)from, x);
+        return;
+    }
+    const tqm_u2 both = *(const tqm_u2 *)from;
+    x[0] = both.x;
+    x[1] = both.y;
+}
+
+/* Adds the bias to s [group][block of keys][TQG_MMA_C]. */
+TQG_FN void tqm_bias_add(const int runs, const int groups, const int each, const int pairs, const tqg_u32 *table, const tqg_u32 *words, float *s) {
+    const int columns = TQM_BIAS_COLUMNS(groups, each), stride = TQM_BIAS_STRIDE(pairs);
+    TQG_UNROLL
+    for (int step = 0; step < pairs / 8; step++) {
+        TQG_UNROLL
+        for (int run = 0; run < runs; run++) {
+            tqg_u32 b[4][4];
+            TQG_UNROLL
+            for (int i = 0; i < columns / TQG_MMA_N; i++)
+                tqm_bias_read(words + (run * columns + i * TQG_MMA_N + tqm_b_column()) * stride + 8 * step +
+                                  TQG_MMA_B * tqm_k_lane(), TQG_MMA_B, b[i]);
+            TQG_UNROLL
+            for (int block = 0; block < 2; block++) {
+                tqg_u32 a[TQG_MMA_A];
+                tqm_bias_read(table + ((block * (pairs / 8) + step) * TQG_WARP + tqg_lane()) * TQG_MMA_A, TQG_MMA_A, a);
+                TQG_UNROLL
+                for (int i = 0; i < columns / TQG_MMA_N; i++)
+                    tqg_mma_f16(s + (i % groups * 2 * runs + 2 * run + block) * TQG_MMA_C, a, b[i]);
+            }
+        }
+    }
+}
+
+#endif
