@@ -3,7 +3,7 @@
 
 enum { N_KEYS = 10, BATCH = 2, HEADS = 2 };
 
-static const tq_variant *decode, *append, *dequantise;
+static const tq_variant *decode, *append, *dequantise, *prefill;
 static problem *p;
 static tq_plan *plan;
 static void *workspace;
@@ -22,12 +22,26 @@ static const tq_variant *pick(tq_op op) {
     return found;
 }
 
+/* The same contract as `like`, but for prefill. */
+static const tq_variant *find_prefill(const tq_variant *like) {
+    int count;
+    const tq_variant **list = variants_here(TQ_OP_PREFILL, &count), *found = NULL;
+    for (int i = 0; like && i < count; i++)
+        if (strcmp(list[i]->layout, like->layout) == 0 && list[i]->gqa == like->gqa &&
+            list[i]->k->head_dim == like->k->head_dim && strcmp(list[i]->k->name, like->k->name) == 0 &&
+            strcmp(list[i]->v->name, like->v->name) == 0)
+            found = list[i];
+    free(list);
+    return found;
+}
+
 static int set_up(void **state) {
     (void)state;
     decode = pick(TQ_OP_DECODE);
     append = pick(TQ_OP_APPEND);
     dequantise = pick(TQ_OP_DEQUANTISE);
-    if (!decode || !append || !dequantise)
+    prefill = find_prefill(decode);
+    if (!decode || !append || !dequantise || !prefill)
         return 1;
     problem_spec spec = {.k = spec_of(decode->k->name, decode->k->head_dim),
                          .v = spec_of(decode->v->name, decode->v->head_dim),
@@ -212,6 +226,77 @@ static void test_decode_bias(void **state) {
     *last = kept;
 }
 
+/* ---- prefill ---------------------------------------------------------------------------------------------------- */
+
+/* The problem of decode as a prefill of one query per sequence. */
+#define PREFILL_REFUSED(change, status, word)                                                                          \
+    do {                                                                                                               \
+        int32_t n_kv[BATCH] = {N_KEYS, N_KEYS}, n_query[BATCH] = {1, 1};                                               \
+        tq_cache k = *p->args.k, v = *p->args.v;                                                                       \
+        tq_score_bias bias = p->bias;                                                                                  \
+        tq_prefill_args args = {.batch = BATCH,                                                                        \
+                                .max_query = 1,                                                                        \
+                                .q = p->args.q,                                                                        \
+                                .q_seq_stride = p->args.q_seq_stride,                                                  \
+                                .q_head_stride = p->args.q_head_stride,                                                \
+                                .k = &k,                                                                               \
+                                .v = &v,                                                                               \
+                                .n_kv = n_kv,                                                                          \
+                                .n_query = n_query,                                                                    \
+                                .scale = 1,                                                                            \
+                                .causal = 1,                                                                           \
+                                .bias = &bias,                                                                         \
+                                .out = p->args.out,                                                                    \
+                                .out_seq_stride = p->args.out_seq_stride,                                              \
+                                .out_head_stride = p->args.out_head_stride,                                            \
+                                .lse = p->args.lse};                                                                   \
+        tq_launch launch = {memory, bytes, 0, 1, NULL};                                                                \
+        memset(p->out.data, 0x5a, p->out.bytes);                                                                       \
+        memset(p->lse.data, 0x5a, p->lse.bytes);                                                                       \
+        change;                                                                                                        \
+        if (status) {                                                                                                  \
+            assert_refused(tq_prefill(prefills, &args, &launch), status, word);                                        \
+            expect_untouched(&p->out);                                                                                 \
+            expect_untouched(&p->lse);                                                                                 \
+        } else {                                                                                                       \
+            assert_int_equal(tq_prefill(prefills, &args, &launch), TQ_OK);                                             \
+        }                                                                                                              \
+    } while (0)
+
+static void test_prefill(void **state) {
+    (void)state;
+    tq_plan *prefills = plan_for_threads(prefill, TQ_SIDE_K, HEADS, BATCH, N_KEYS, 0, 2);
+    size_t bytes = tq_plan_workspace_bytes(prefills);
+    void *memory = aligned_alloc(TQ_ALIGN, (bytes + TQ_ALIGN - 1) / TQ_ALIGN * TQ_ALIGN);
+    assert_non_null(memory);
+    memset(memory, 0, bytes);
+    PREFILL_REFUSED((void)0, TQ_ERR_WORKSPACE, "not initialised");
+    assert_int_equal(tq_workspace_init(prefills, memory, bytes), TQ_OK);
+    PREFILL_REFUSED((void)0, TQ_OK, "");
+    PREFILL_REFUSED(launch.workspace = NULL, TQ_ERR_ARGUMENT, "workspace");
+    PREFILL_REFUSED(launch.workspace_bytes--, TQ_ERR_WORKSPACE, "bytes");
+    PREFILL_REFUSED(launch.thread_count = 3, TQ_ERR_ARGUMENT, "legal is 1 to 2");
+    PREFILL_REFUSED(launch.thread_index = 1, TQ_ERR_ARGUMENT, "thread_index");
+    PREFILL_REFUSED(args.batch = 0, TQ_ERR_ARGUMENT, "args.batch");
+    PREFILL_REFUSED(args.max_query = -1, TQ_ERR_ARGUMENT, "args.max_query");
+    PREFILL_REFUSED(n_query[1] = 2, TQ_ERR_ARGUMENT, "args.n_query[1]");
+    PREFILL_REFUSED(n_query[0] = -1, TQ_ERR_ARGUMENT, "args.n_query[0]");
+    PREFILL_REFUSED(n_kv[1] = N_KEYS + 1, TQ_ERR_ARGUMENT, "args.n_kv[1]");
+    PREFILL_REFUSED(n_kv[0] = -1, TQ_ERR_ARGUMENT, "args.n_kv[0]");
+    PREFILL_REFUSED(args.n_query = NULL, TQ_ERR_ARGUMENT, "args.n_query");
+    PREFILL_REFUSED(args.q_head_stride--, TQ_ERR_ARGUMENT, "args.q_head_stride");
+    PREFILL_REFUSED(args.out_seq_stride = 1, TQ_ERR_ARGUMENT, "args.out_seq_stride");
+    PREFILL_REFUSED(args.scale = 0, TQ_ERR_ARGUMENT, "args.scale");
+    PREFILL_REFUSED(bias.n_pairs = TQ_MAX_BIAS_PAIRS + 1, TQ_ERR_ARGUMENT, "args.bias.n_pairs");
+    PREFILL_REFUSED(k.token_stride++, TQ_ERR_ARGUMENT, "args.k.token_stride");
+    float *q = (float *)p->q.data, kept = q[1];
+    q[1] = NAN;
+    PREFILL_REFUSED((void)0, TQ_ERR_NOT_FINITE, "query 0, head 0, index 1");
+    q[1] = kept;
+    tq_plan_destroy(prefills);
+    free(memory);
+}
+
 /* ---- append, dequantise ----------------------------------------------------------------------------------------- */
 
 enum { N_TOKENS = 3, N_SLOTS = 8 };
@@ -339,8 +424,8 @@ int main(void) {
         cmocka_unit_test(test_decode_launch),   cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_decode_pointers), cmocka_unit_test(test_decode_caches),
         cmocka_unit_test(test_decode_numbers),  cmocka_unit_test(test_decode_bias),
-        cmocka_unit_test(test_append),          cmocka_unit_test(test_append_mode),
-        cmocka_unit_test(test_dequantise),
+        cmocka_unit_test(test_prefill),         cmocka_unit_test(test_append),
+        cmocka_unit_test(test_append_mode),     cmocka_unit_test(test_dequantise),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
