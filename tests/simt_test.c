@@ -8,6 +8,7 @@
 #define TQG_COPY_BULK
 #include "simt_vocabulary.h"
 
+#include "../templates/gpu/bias.h"
 #include "simt/sanitizer.h"
 
 #define POISON 0xffffffffu
@@ -38,6 +39,24 @@ static void test_row_codes(void **state) {
                     nibble_of(word, 4 * row + 2 * (i & 1) + 1 - (i >> 1)) >> 3; /* as tiles have them */
                 assert_int_equal(byte_of(tqg_row_spread(word, row), i), top * 0xff);
             }
+    }
+}
+
+/* ---- angles ------------------------------------------------------------------------------------------------------ */
+
+static void test_angles(void **state) {
+    (void)state;
+    random_state r = random_stream(67);
+    const tqg_u32 corners[] = {0,          1,          0x1fffffff, 0x20000000, 0x3fffffff,
+                               0x40000000, 0x60000000, 0x80000000, 0xffffffff};
+    enum { CORNERS = sizeof corners / sizeof *corners };
+    for (int i = 0; i < 100000 + CORNERS; i++) {
+        const tqg_u32 angle = i < CORNERS ? corners[i] : (tqg_u32)random_bits(&r);
+        const double exact = angle * (acos(-1) / 0x1p31);
+        float cosine, sine;
+        tqb_cos_sin(angle, &cosine, &sine);
+        assert_near(cosine, cos(exact), 0x1p-23);
+        assert_near(sine, sin(exact), 0x1p-23);
     }
 }
 
@@ -532,6 +551,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         VOCABULARY_TESTS,
         cmocka_unit_test(test_row_codes),
+        cmocka_unit_test(test_angles),
         cmocka_unit_test(test_meeting),
         cmocka_unit_test(test_elect),
         cmocka_unit_test(test_memory),

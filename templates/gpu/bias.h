@@ -1,5 +1,5 @@
-/* bias.h: the score bias of tq.h, for decode kernels. At position j, i = j % 32, it is the sum over pairs of a C(i) + b S(i):
- * C and S are halves of a table, and a and b are what the position j - i makes of the coefficients alpha and beta.
+/* bias.h: the score bias of tq.h. At position j, with i = j % 32, it is the sum over pairs of a C(i) + b S(i): C and S are halves
+ * of a table, and a and b are what the position j - i makes of the coefficients alpha and beta.
  *
  * A warp turns them anew for each of its steps, a lane those of one pair for every (warp / pairs)-th head, and passes them on
  * through shared memory: as floats for dot products, where a lane is a key, or as halves and what rounding left for matrix
@@ -21,9 +21,9 @@
 TQG_FN void tqb_cos_sin(tqg_u32 angle, float *cosine, float *sine) {
     const tqg_u32 quarter = (angle + 0x20000000u) >> 30;
     const float x = (float)(tqg_i32)(angle - (quarter << 30)) * 0x1.921fb6p-30f, z = x * x;
-    const float c = tqg_fma(z, tqg_fma(z, tqg_fma(z, tqg_fma(z, 0x1.99eb9cp-16f, -0x1.6c0c34p-10f), 0x1.555554p-5f), -0.5f), 1.0f);
-    const float s =
-        tqg_fma(x * z, tqg_fma(z, tqg_fma(z, -0x1.9943f2p-13f, 0x1.110eb4p-7f), -0x1.555546p-3f), x);
+    const float in_c = tqg_fma(z, tqg_fma(z, 0x1.99eb9cp-16f, -0x1.6c0c34p-10f), 0x1.55554ap-5f);
+    const float in_s = tqg_fma(z, tqg_fma(z, -0x1.9943f2p-13f, 0x1.11073cp-7f), -0x1.555546p-3f);
+    const float c = tqg_fma(z, tqg_fma(z, in_c, -0.5f), 1.0f), s = tqg_fma(x * z, in_s, x);
     *cosine = tqg_float(tqg_bits(quarter & 1 ? s : c) ^ ((quarter + 1) & 2) << 30);
     *sine = tqg_float(tqg_bits(quarter & 1 ? c : s) ^ (quarter & 2) << 30);
 }

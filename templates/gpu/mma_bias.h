@@ -1,7 +1,8 @@
 /* The score bias as k steps of S, 8 pairs each: A are C and S of the keys, B the turned coefficients. See bias.h and mma.h.
  *
- * runs: of a step of the kernel. B is passed on as words [run][column][TQM_BIAS_STRIDE]: halves in the columns of their heads; what rounding left, times
- * 2^11, in the columns beside them where a head has two, else, as it is, in columns of their own behind all others. */
+ * B is passed on as words [run][column][TQM_BIAS_STRIDE]: halves in the columns of their heads; what rounding left, times 2^11,
+ * in the columns beside them where a head has two, else, as it is, in columns of their own behind all others. runs: of a step
+ * of the kernel. */
 #ifndef TQG_MMA_BIAS_H
 #define TQG_MMA_BIAS_H
 
@@ -67,7 +68,8 @@ TQG_FN void tqm_bias_read(const tqg_u32 *from, const int n, tqg_u32 *x) {
 }
 
 /* Adds the bias to s [group][block of keys][TQG_MMA_C]. */
-TQG_FN void tqm_bias_add(const int runs, const int groups, const int each, const int pairs, const tqg_u32 *table, const tqg_u32 *words, float *s) {
+TQG_FN void tqm_bias_add(const int runs, const int groups, const int each, const int pairs, const tqg_u32 *table,
+                         const tqg_u32 *words, float *s) {
     const int columns = TQM_BIAS_COLUMNS(groups, each), stride = TQM_BIAS_STRIDE(pairs);
     TQG_UNROLL
     for (int step = 0; step < pairs / 8; step++) {
