@@ -5,10 +5,10 @@
 #include "support.h"
 
 enum {
-    HEADS = 2,        /* of KV */
-    GAP = 3,          /* floats between the outputs of a head, token or sequence and the next, which nobody writes */
-    WRITTEN = 0xff,   /* what output memory is filled with */
-    MOST_JUDGED = 28, /* queries of a sequence */
+    HEADS = 2,      /* of KV */
+    GAP = 3,        /* floats between the outputs of a head, token or sequence and the next, which nobody writes */
+    WRITTEN = 0xff, /* what output memory is filled with */
+    MOST_JUDGED = SLOW ? 6 : 28, /* queries of a sequence */
     MOST_THREADS = 3
 };
 
@@ -423,7 +423,7 @@ static void test_cpu_variants(void **state) {
     (void)state;
     int count;
     const tq_variant **variants = variants_here(TQ_OP_PREFILL, &count);
-    check_variants(variants, count, 30, 1, 1e-7);
+    check_variants(variants, count, SLOW && !SANITIZED ? 12 : 30, 1, 1e-7); /* emulators take long over banks */
 }
 
 static void test_gpu_variants(void **state) {
