@@ -419,7 +419,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % end
         /* ---- weights, relative to a maximum that is raised only where a half could overflow ---- */
 % local scale_at = scaled_later and not scaled_at_once and "scale" or "0"
-        float now[GROUPS * SLOTS];
+        float now[GROUPS * SLOTS] = {0.0f};
         tqg_u32 weights[GROUPS * TQM_WEIGHTS], most = 0;
         tqm_weigh(GROUPS, EACH, s, ${scale_at}, max, now, weights);
         TQG_UNROLL
