@@ -243,8 +243,6 @@ axes.constraints = {
           if contains(is_gpu(v) and GPU_OPS or CPU_OPS, v.op) then return true end
           return nil, ("no %s kernel is for %ss"):format(v.op, archs.get(v.arch).kind:upper())
       end },
-    { reason = "GPU kernels have one head_dim for K and V", axes = { "arch", "head_dim" }, when = is_gpu,
-      ok = function(v) return formats.v_head_dim(v.head_dim) == v.head_dim end },
     { reason = "the arch reads the layout", axes = { "arch", "layout" },
       ok = function(v)
           local layout = layout_named(v.layout)
@@ -318,7 +316,7 @@ local function archs_of(wanted)
 end
 
 local MLA_FORMATS = { "turbo3", "gain4", "f16" }
-local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512 }
+local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512, 576 }
 
 -- axes: values instead of the default ones. equal_pairs: decode takes V in the format of K. cover: not the product, but
 -- variants that hold every legal value (1) or every legal pair of values (2) at least once, see gen/cover.lua. every: all

@@ -1,12 +1,15 @@
 -- Sizes that templates/gpu/attention.h and the geometry of decode kernels share.
 
+local formats = require "formats"
+
 local attention = {
     MERGE = 64, -- partials or sink tokens merged at a time; a multiple of every warp size
 }
 
--- Floats of shared memory that a block's result takes (tqa_result): acc; max, sum, keep; scores and sums to merge.
+-- Floats of shared memory that a block's result takes (tqa_result): acc; max, sum, keep; scores and sums to merge. Its
+-- prepared q, of head_dim, is never more.
 function attention.result_floats(head_dim, gqa)
-    return gqa * (head_dim + 3 + 2 * attention.MERGE)
+    return gqa * (formats.v_head_dim(head_dim) + 3 + 2 * attention.MERGE)
 end
 
 -- The score bias in shared memory, in bytes: its table, which is the last in a block's, for matrix products and as floats; what

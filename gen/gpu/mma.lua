@@ -2,6 +2,7 @@
 
 local attention = require "gpu.attention"
 local format_env = require "format_env"
+local formats = require "formats"
 local mma_rows = require "gpu.mma_rows"
 local tiles = require "tiles"
 
@@ -41,9 +42,10 @@ end
 
 -- Rows: registers, shared memory, and how many rows of how many warps fit there.
 local function plan_rows(of, variant, arch)
-    local k, v = mma_rows(format_of(variant.k, variant.head_dim), variant.head_dim),
-        mma_rows(format_of(variant.v, variant.head_dim), variant.head_dim)
+    local k, v = mma_rows(format_of(variant.k, variant.head_dim)),
+        mma_rows(format_of(variant.v, formats.v_head_dim(variant.head_dim)))
     of.q_registers, of.outputs = 2 * k.k_steps, 4 * v.v_tiles
+    of.apart = not (k.k_meet and v.v_meet)
     of.aux_bytes = k.k_aux + v.v_aux + of.groups * k.k_begin + v.v_begin + of.bias_bytes
     of.words = math.min(k.words, 8) + math.min(v.words, 8) + 8 -- where rows are copied from, and addresses
     of.words = of.words + (k.gain_words + v.gain_words > 0 and math.max(k.unit_bytes, v.unit_bytes) + 12 or 0)
@@ -74,7 +76,7 @@ end
 local function plan(variant, arch)
     local shape = SHAPES[arch.matrix]
     local k, k_layout = format_of(variant.k, variant.head_dim)
-    local v, v_layout = format_of(variant.v, variant.head_dim)
+    local v, v_layout = format_of(variant.v, formats.v_head_dim(variant.head_dim))
     local split_q = arch.matrix == "mma" and variant.gqa <= 4
     local rows = variant.layout == "rows"
     local of = {
@@ -125,7 +127,9 @@ function mma.legal(variant, arch)
         return nil, "K.q in bytes pays where byte products cost least, on archs with bulk copies, for up to 8 heads"
     end
     local of = plan(variant, arch)
-    if of.groups * of.outputs > MOST_OUTPUTS then
+    if of.apart then
+        return nil, "units that meet in a product have their gains in one block"
+    elseif of.groups * of.outputs > MOST_OUTPUTS then
         return nil, ("%d heads of head_dim %d do not fit the registers of a warp"):format(variant.gqa, variant.head_dim)
     elseif of.k_path == "i8" and of.q > Q_IN_REGISTERS then
         return nil, ("q of %d heads of head_dim %d does not fit registers as bytes"):format(variant.gqa, variant.head_dim)

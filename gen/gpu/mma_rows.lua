@@ -3,7 +3,8 @@
 
 local KEYS = 32
 
-return function(f, head_dim)
+return function(f)
+    local head_dim = f.head_dim
     local gains = f.bits < 16 and f.subs > 0
     -- by_unit: the four or eight lanes of a product share a unit; else each has one of its own. offset: values come as bytes
     -- below a constant one, and what is too much in them is taken off by products with a constant.
@@ -30,6 +31,9 @@ return function(f, head_dim)
     -- Bytes of shared memory that a warp prepares for its lanes: scales or gains, then last units.
     local factors = (m.n_blocks + 3) // 4 * 4
     m.gain_words = gains and (f.subs + 7) // 8 or 0
+    -- Are units that meet in one product, two of K or four of V, always of one block of gains?
+    m.k_meet = not gains or m.n_blocks == 1 or m.block_units % 2 == 0
+    m.v_meet = not gains or m.n_blocks == 1 or m.block_units % 4 == 0
     m.half_gain_word = gains and (f.subs + 3) // 4 % 2 == 1
     m.k_aux_tail, m.v_aux_tail = 0, 0
     if gains then

@@ -26,11 +26,10 @@ local function accumulators(arch)
 end
 
 local function rows_of(variant, arch)
-    local sides = {}
-    for i, name in ipairs { variant.k, variant.v } do
-        sides[i] = setmetatable({ bits = formats.get(name).bits }, { __index = formats.layout(name, variant.head_dim) })
+    local function side(name, head_dim)
+        return setmetatable({ bits = formats.get(name).bits }, { __index = formats.layout(name, head_dim) })
     end
-    return tile_rows(sides[1], sides[2], variant.head_dim, arch.warp)
+    return tile_rows(side(variant.k, variant.head_dim), side(variant.v, formats.v_head_dim(variant.head_dim)), arch.warp)
 end
 
 -- How the query heads of a group and the rows of a range are shared among the warps of a block; bytes: of shared memory per

@@ -22,11 +22,11 @@ end
 -- k, v: see staged; region: bytes for either; prefetch: rows are loaded into registers a step ahead. columns: of 8 values
 -- that a lane sums up; parts: lanes that share one, each for other keys; per_lane. scales: stored ones per row of V; sets of
 -- weights: one for the values that share a scale.
-return function(k, v, head_dim, warp)
+return function(k, v, warp)
     local out = { k = staged(k, warp), v = staged(v, warp) }
     out.region = math.max(out.k.bytes, out.v.bytes)
     out.prefetch = out.k.loads + out.v.loads <= PREFETCH
-    out.columns = v.bits < 8 and v.n_blocks * (v.full_units + (v.tail and 1 or 0)) * 4 or head_dim // 8
+    out.columns = v.bits < 8 and v.n_blocks * (v.full_units + (v.tail and 1 or 0)) * 4 or v.head_dim // 8
     out.per_lane = ceil_div(out.columns, warp)
     out.parts = 1
     while 2 * out.parts * out.columns <= warp and 2 * out.parts <= warp // 4 do

@@ -1,6 +1,7 @@
 -- Decode where a few lanes share the product of one key with one query head: the baseline, for rows of any format.
 
 local attention = require "gpu.attention"
+local formats = require "formats"
 
 local vec = {
     name = "vec",
@@ -24,12 +25,12 @@ end
 
 -- How quads of 4 values of a row are dealt to lanes, a power of two of them to each, and warps to the heads.
 local function shape(variant, arch)
-    local quads = variant.head_dim // 4
-    local v_lanes = math.min(arch.warp, power_above(quads))
+    local quads, v_quads = variant.head_dim // 4, formats.v_head_dim(variant.head_dim) // 4
+    local v_lanes = math.min(arch.warp, power_above(v_quads))
     return {
         k_quads = power_above((quads + variant.kq_lanes - 1) // variant.kq_lanes),
         v_lanes = v_lanes,
-        v_quads = power_above((quads + v_lanes - 1) // v_lanes),
+        v_quads = power_above((v_quads + v_lanes - 1) // v_lanes),
         key_warps = math.max(1, 4 // variant.gqa),
     }
 end

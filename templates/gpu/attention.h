@@ -4,7 +4,8 @@
  *
  * Scores are in log2 units. A running maximum is TQA_NO_MAX before the first key: finite, so that no difference of two
  * maxima is NaN; weights relative to it are 0. */
-#define TQA_HEAD_DIM ${head_dim}
+#define TQA_HEAD_DIM ${k.head_dim} /* of q and K */
+#define TQA_V_HEAD_DIM ${v.head_dim} /* of V and outputs */
 #define TQA_NO_MAX (-1e30f)
 #define TQA_SLACK 5.0f /* by which scores may exceed the running maximum: weights reach 2^5 */
 #define TQA_MINUS_INFINITY tqg_float(0xff800000u)
@@ -130,7 +131,6 @@ TQG_FN float tqa_warp_sum(float x) {
 }
 
 /* ---- rotation --------------------------------------------------------------------------------------------------- */
-% local turned = k.rotated and k or v.rotated and v or false
 % local function signs_of(name, words)
 
 /* Signs of values 32 word to 32 word + 31: a set bit negates. */
@@ -148,28 +148,28 @@ TQG_FN tqg_u32 ${name}(int word) {
 % if v.rotated then
 %     signs_of("tqa_v_signs", v.v_signs)
 % end
-% if turned then
+% if k.rotated or v.rotated then
 
 TQG_FN float tqa_signed(float x, tqg_u32 signs, int value) {
     return tqg_float(tqg_bits(x) ^ signs >> (value & 31) << 31);
 }
 
-/* T of each of the n_heads vectors of shared x, in place: the orthonormal Hadamard transform of every run of
- * ${turned.pow2} values${turned.odd > 1 and (", then the reflection across the " .. turned.odd .. " runs of a vector") or ""}. A warp takes 128 neighbouring values, lane by lane, so that strides below the warp
- * size are exchanges between lanes, and the others stay in the lane. */
-TQG_FN void tqa_transform(float *x, int n_heads, int threads) {
-    enum { PER_LANE = 128 / TQG_WARP, RUN = ${turned.pow2} };
-    const int n = n_heads * TQA_HEAD_DIM, lane = tqg_lane();
+/* T of each chunk of the vectors that n shared values of x are, in place: the orthonormal Hadamard transform of every run of
+ * `run` values, each times unit, then the reflection across the `odd` runs of a chunk. A warp takes 128 neighbouring values,
+ * lane by lane, so that strides below the warp size are exchanges between lanes, and the others stay in the lane. */
+TQG_FN void tqa_transform(float *x, int n, const int run, const float unit, const int odd, int threads) {
+    enum { PER_LANE = 128 / TQG_WARP };
+    const int lane = tqg_lane();
     TQG_NO_UNROLL
     for (int first = tqg_warp() * 128; first < n; first += threads / TQG_WARP * 128) {
         float of[PER_LANE];
         TQG_UNROLL
         for (int i = 0; i < PER_LANE; i++) {
             const int at = first + i * TQG_WARP + lane;
-            of[i] = at < n ? x[at] * ${hexf(1 / math.sqrt(turned.pow2))} : 0.0f;
+            of[i] = at < n ? x[at] * unit : 0.0f;
         }
         TQG_UNROLL
-        for (int stride = 1; stride < RUN && stride < TQG_WARP; stride *= 2) {
+        for (int stride = 1; stride < run && stride < TQG_WARP; stride *= 2) {
             TQG_UNROLL
             for (int i = 0; i < PER_LANE; i++) {
                 const float other = tqg_shfl_xor(of[i], stride);
@@ -177,7 +177,7 @@ TQG_FN void tqa_transform(float *x, int n_heads, int threads) {
             }
         }
         TQG_UNROLL
-        for (int stride = 1; stride * TQG_WARP < RUN; stride *= 2) {
+        for (int stride = 1; stride < PER_LANE && stride * TQG_WARP < run; stride *= 2) {
             TQG_UNROLL
             for (int i = 0; i < PER_LANE; i++) {
                 if (!(i & stride)) {
@@ -195,18 +195,18 @@ TQG_FN void tqa_transform(float *x, int n_heads, int threads) {
         }
     }
     tqg_block_sync();
-%     if turned.odd > 1 then
-    for (int i = tqg_thread(); i < n_heads * RUN; i += threads) {
-        float *first = x + (i / RUN) * TQA_HEAD_DIM + i % RUN, sum = 0.0f;
-        TQG_UNROLL
-        for (int j = 0; j < ${turned.odd}; j++)
-            sum += first[j * RUN];
-        TQG_UNROLL
-        for (int j = 0; j < ${turned.odd}; j++)
-            first[j * RUN] -= ${hexf(2 / turned.odd)} * sum;
+    if (odd > 1) {
+        for (int i = tqg_thread(); i < n / odd; i += threads) {
+            float *first = x + i / run * (run * odd) + i % run, sum = 0.0f;
+            TQG_UNROLL
+            for (int j = 0; j < odd; j++)
+                sum += first[j * run];
+            TQG_UNROLL
+            for (int j = 0; j < odd; j++)
+                first[j * run] -= 2.0f / (float)odd * sum;
+        }
+        tqg_block_sync();
     }
-    tqg_block_sync();
-%     end
 }
 % end
 
@@ -231,7 +231,7 @@ TQG_FN void tqa_prepare_q(const tqg_decode_params *p, const tqa_range *r, int gq
     }
     tqg_block_sync();
 % if k.rotated then
-    tqa_transform(q, gqa, threads);
+    tqa_transform(q, gqa * TQA_HEAD_DIM, ${k.pow2}, ${hexf(1 / math.sqrt(k.pow2))}, ${k.odd}, threads);
 % end
 }
 
@@ -277,7 +277,7 @@ TQG_FN float tqa_alibi(const tqg_decode_params *p, const tqa_range *r, int gqa, 
 
 /* ---- finish ----------------------------------------------------------------------------------------------------- */
 
-/* The result of a block so far, in shared memory. Unnormalised output acc [gqa][head_dim]; max, sum, keep [gqa]; scores
+/* The result of a block so far, in shared memory. Unnormalised output acc [gqa][values of V]; max, sum, keep [gqa]; scores
  * and sums [gqa][TQA_MERGE]. */
 typedef struct tqa_result {
     float *acc, *max, *sum, *keep, *scores, *sums;
@@ -287,7 +287,7 @@ typedef struct tqa_result {
 TQG_FN tqa_result tqa_result_at(float *shared, int gqa) {
     tqa_result t;
     t.acc = shared;
-    t.scores = t.acc + gqa * TQA_HEAD_DIM;
+    t.scores = t.acc + gqa * TQA_V_HEAD_DIM;
     t.sums = t.scores + gqa * TQA_MERGE;
     t.max = t.sums + gqa * TQA_MERGE;
     t.sum = t.max + gqa;
@@ -336,7 +336,7 @@ TQG_FN int tqa_at_most(int x, int most) {
  * sum + i*max_stride. Always in order of i. */
 TQG_FN void tqa_merge_parts(const tqa_result *t, int gqa, int n, int threads, const float *acc, tqg_i64 stride,
                             const float *max, const float *sum, tqg_i64 max_stride) {
-    for (int i = tqg_thread(); i < gqa * TQA_HEAD_DIM; i += threads)
+    for (int i = tqg_thread(); i < gqa * TQA_V_HEAD_DIM; i += threads)
         t->acc[i] = 0.0f;
     for (int g = tqg_thread(); g < gqa; g += threads) {
         t->max[g] = TQA_NO_MAX;
@@ -353,7 +353,7 @@ TQG_FN void tqa_merge_parts(const tqa_result *t, int gqa, int n, int threads, co
         tqa_merge_step(t, gqa, now, threads);
         /* many loads at a time: this block is alone now, and waits for each round of them */
         enum { VALUES = 4, PARTS = 8 };
-        for (int i = tqg_thread(); i < gqa * TQA_HEAD_DIM; i += VALUES * threads) {
+        for (int i = tqg_thread(); i < gqa * TQA_V_HEAD_DIM; i += VALUES * threads) {
             float x[VALUES];
             TQG_UNROLL
             for (int e = 0; e < VALUES; e++)
@@ -365,13 +365,13 @@ TQG_FN void tqa_merge_parts(const tqa_result *t, int gqa, int n, int threads, co
                     const float *from = acc + (first + (part + j < now ? part + j : part)) * stride;
                     TQG_UNROLL
                     for (int e = 0; e < VALUES; e++)
-                        values[j][e] = from[tqa_at_most(i + e * threads, gqa * TQA_HEAD_DIM - 1)];
+                        values[j][e] = from[tqa_at_most(i + e * threads, gqa * TQA_V_HEAD_DIM - 1)];
                 }
                 TQG_UNROLL
                 for (int j = 0; j < PARTS; j++) {
                     TQG_UNROLL
                     for (int e = 0; e < VALUES; e++) {
-                        const int g = tqa_at_most(i + e * threads, gqa * TQA_HEAD_DIM - 1) / TQA_HEAD_DIM;
+                        const int g = tqa_at_most(i + e * threads, gqa * TQA_V_HEAD_DIM - 1) / TQA_V_HEAD_DIM;
                         x[e] = tqg_fma(t->scores[g * TQA_MERGE + part + j], values[j][e], x[e]);
                     }
                 }
@@ -379,8 +379,8 @@ TQG_FN void tqa_merge_parts(const tqa_result *t, int gqa, int n, int threads, co
             TQG_UNROLL
             for (int e = 0; e < VALUES; e++) {
                 const int at = i + e * threads;
-                if (at < gqa * TQA_HEAD_DIM)
-                    t->acc[at] = tqg_fma(t->acc[at], t->keep[at / TQA_HEAD_DIM], x[e]);
+                if (at < gqa * TQA_V_HEAD_DIM)
+                    t->acc[at] = tqg_fma(t->acc[at], t->keep[at / TQA_V_HEAD_DIM], x[e]);
             }
         }
         tqg_block_sync();
@@ -426,8 +426,8 @@ TQG_FN void tqa_add_sink_tokens(const tqg_decode_params *p, const tqa_range *r, 
         }
         tqg_block_sync();
         tqa_merge_step(t, gqa, now, threads);
-        for (int i = tqg_thread(); i < gqa * TQA_HEAD_DIM; i += threads) {
-            const int g = i / TQA_HEAD_DIM, j = i - g * TQA_HEAD_DIM;
+        for (int i = tqg_thread(); i < gqa * TQA_V_HEAD_DIM; i += threads) {
+            const int g = i / TQA_V_HEAD_DIM, j = i - g * TQA_V_HEAD_DIM;
             float x = t->acc[i] * t->keep[g];
             for (int token = 0; token < now; token++)
                 x = tqg_fma(t->scores[g * TQA_MERGE + token], tqg_half(((const tqg_u16 *)tqa_unit(&v, first + token))[j]), x);
@@ -440,9 +440,9 @@ TQG_FN void tqa_add_sink_tokens(const tqg_decode_params *p, const tqa_range *r, 
 /* The last thing that a block does: its result t, complete behind a block barrier and in the domain of the V cache, to
  * p->partials; the block that comes last merges all of them, in order of the splits, and writes what the launch is for. */
 TQG_FN void tqa_finish(const tqg_decode_params *p, const tqa_range *r, const tqa_result *t, int gqa, int threads) {
-    const int values = gqa * TQA_HEAD_DIM;
+    const int values = gqa * TQA_V_HEAD_DIM;
     if (r->n_splits > 1) {
-        const tqg_i64 size = values + 2 * gqa;
+        const tqg_i64 size = gqa * (TQA_HEAD_DIM + 2);
         const int group = r->sequence * p->n_kv_heads + r->kv_head;
         float *first = p->partials + (tqg_i64)group * p->n_splits * size, *mine = first + r->split * size;
         for (int i = tqg_thread(); i < values; i += threads)
@@ -456,9 +456,9 @@ TQG_FN void tqa_finish(const tqg_decode_params *p, const tqa_range *r, const tqa
         tqa_merge_parts(t, gqa, r->n_splits, threads, first, size, first + values, first + values + gqa, size);
     }
 % if v.rotated then
-    tqa_transform(t->acc, gqa, threads);
+    tqa_transform(t->acc, values, ${v.pow2}, ${hexf(1 / math.sqrt(v.pow2))}, ${v.odd}, threads);
     for (int i = tqg_thread(); i < values; i += threads) {
-        const int value = i % TQA_HEAD_DIM;
+        const int value = i % TQA_V_HEAD_DIM;
         t->acc[i] = tqa_signed(t->acc[i], tqa_v_signs(value >> 5), value);
     }
     tqg_block_sync();
@@ -466,13 +466,13 @@ TQG_FN void tqa_finish(const tqg_decode_params *p, const tqa_range *r, const tqa
     if (p->n_sink > 0)
         tqa_add_sink_tokens(p, r, t, gqa, threads);
     for (int i = tqg_thread(); i < values; i += threads) {
-        const int g = i / TQA_HEAD_DIM, head = r->kv_head * gqa + g;
+        const int g = i / TQA_V_HEAD_DIM, head = r->kv_head * gqa + g;
         const float sink = p->sink_logits ? p->sink_logits[head] * TQA_LOG2_E : TQA_MINUS_INFINITY;
         const float max = tqg_max(t->max[g], sink), keep = tqg_exp2(t->max[g] - max);
         const float sum = tqg_fma(t->sum[g], keep, tqg_exp2(sink - max));
         const tqg_i64 at = (tqg_i64)r->sequence * p->out_seq_stride + (tqg_i64)head * p->out_head_stride;
-        p->out[at + (i - g * TQA_HEAD_DIM)] = sum > 0.0f ? t->acc[i] * (keep / sum) : 0.0f;
-        if (p->lse && i == g * TQA_HEAD_DIM)
+        p->out[at + (i - g * TQA_V_HEAD_DIM)] = sum > 0.0f ? t->acc[i] * (keep / sum) : 0.0f;
+        if (p->lse && i == g * TQA_V_HEAD_DIM)
             p->lse[r->sequence * p->n_kv_heads * gqa + head] =
                 sum > 0.0f ? (max + tqg_log2(sum)) * TQA_LN_2 : TQA_MINUS_INFINITY;
     }

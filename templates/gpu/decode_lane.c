@@ -294,7 +294,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
                     const float share = V_UNIT / to_half.factor * tqg_exp2(of[h].max - result.max[head + h]);
                     TQG_UNROLL
                     for (int i = 0; i < CHUNKS * 4; i++) {
-                        float *to = result.acc + (head + h) * TQA_HEAD_DIM + (i >> 2) * 128 + lane * 4 + (i & 3);
+                        float *to = result.acc + (head + h) * TQA_V_HEAD_DIM + (i >> 2) * 128 + lane * 4 + (i & 3);
                         *to = tqg_fma(acc[h][i], share, turn == 0 ? 0.0f : *to);
                     }
                 }

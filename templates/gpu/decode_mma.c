@@ -7,8 +7,8 @@
 % -- What multiplies weights before they meet V: scales or gains, or nothing.
 % local weights_times = not rows and (v_gains and "gains" or "scales") or mma.scaled_weights and "scales" or "nothing"
 % assert(rows or head_dim % 128 == 0 and k.rotated and v.rotated, "tiles hold chunks of 128 values")
-% local k_unit = rows and ("K_UNIT * %d"):format(mma_rows(k, head_dim).unit) or "K_UNIT"
-% local v_unit = rows and ("(V_UNIT * %d)"):format(mma_rows(v, head_dim).unit) or "V_UNIT"
+% local k_unit = rows and ("K_UNIT * %d"):format(mma_rows(k).unit) or "K_UNIT"
+% local v_unit = rows and ("(V_UNIT * %d)"):format(mma_rows(v).unit) or "V_UNIT"
 % local function each_chunk(indent)
 %     return "TQG_UNROLL\n" .. indent .. "for (int c = 0; c < CHUNKS; c++)"
 % end
@@ -169,7 +169,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     tqg_u32 q[GROUPS * Q_REGISTERS];
     TQG_UNROLL
     for (int i = 0; i < GROUPS * Q_REGISTERS; i++)
-%         if rows and not mma_rows(k, head_dim).by_unit then
+%         if rows and not mma_rows(k).by_unit then
         q[i] = i % Q_REGISTERS < K_SUMS_AT ? ${register("i / Q_REGISTERS", "i % Q_REGISTERS")} : 0;
     TQG_UNROLL
     for (int i = 0; i < GROUPS * K_PARTS; i++) {
@@ -186,10 +186,10 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % local function q_at(offset) return mma.q_shared and "0, q" .. offset or "q" .. offset .. ", 0" end
 % if rows and mma.aux_bytes > 0 then
     unsigned char *const begin = aux + K_AUX_BYTES + V_AUX_BYTES;
-%     if mma_rows(k, head_dim).offset then
+%     if mma_rows(k).offset then
     k_row_begin(GROUPS, ${q_in_shared}, ${q_at("")}, Q_REGISTERS, begin);
 %     end
-%     if mma_rows(v, head_dim).offset then
+%     if mma_rows(v).offset then
     v_row_begin(begin + GROUPS * K_BEGIN_BYTES);
 %     end
 % end
@@ -226,7 +226,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     ${k.bits < 8 and (rows and "k_row_table" or "k_table") or "tqm_no_table"}(k_bytes);
     tqm_keep(k_bytes);
 % end
-% if k.format == v.format and not bytes then
+% if k == v and not bytes then
     const tqg_u32 *const v_bytes = k_bytes;
 % else
     tqg_u32 v_bytes[4];
@@ -511,7 +511,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
             for (int i = 0; i < GROUPS * OUTPUTS; i++) {
                 const int head = (i / OUTPUTS * TQG_MMA_N + tqm_c_column(tqm_c_slot(i))) / EACH;
                 const int value = ${rows and "v_row_value" or "tqm_output_value"}(i % OUTPUTS);
-                float *const to = result.acc + head * TQA_HEAD_DIM + value;
+                float *const to = result.acc + head * TQA_V_HEAD_DIM + value;
                 if (tqm_c_slot(i) % EACH == 0 && head < GQA${rows and " && value >= 0" or ""})
                     *to = w == 0 ? o[i] : *to + o[i];
             }

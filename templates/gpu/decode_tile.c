@@ -126,6 +126,9 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 %     end
 %     if p == "k" then
         float score[HEADS];
+        TQG_UNROLL
+        for (int h = 0; h < HEADS; h++)
+            score[h] = 0.0f;
         tqd_dots dots;
         tqd_start(&dots, q);
         TQG_UNROLL
@@ -160,7 +163,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
                 dot[h] = ${take};
 %         end
 %         if k.bits < 16 then
-                score[h] = tqg_fma(dot[h], tqg_half(tqt_half(k_row + b * K_BLOCK_BYTES)), b == 0 ? 0.0f : score[h]);
+                score[h] = tqg_fma(dot[h], tqg_half(tqt_half(k_row + b * K_BLOCK_BYTES)), score[h]);
 %         else
                 score[h] = dot[h];
 %         end
@@ -324,7 +327,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
                     TQG_UNROLL
                     for (int i = 0; i < PER_LANE * 8; i++) {
                         const int value = tqt_value(lane + (i >> 3) * TQG_WARP, i & 7);
-                        float *to = result.acc + (head + h) * TQA_HEAD_DIM + value;
+                        float *to = result.acc + (head + h) * TQA_V_HEAD_DIM + value;
                         if (value >= 0)
                             *to = tqg_fma(acc[h][i], share, turn == 0 ? 0.0f : *to);
                     }

@@ -70,7 +70,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         KQ = ${variant.kq_lanes},
         KEYS = TQG_WARP / KQ, /* at a time */
         KEY_WARPS = ${key_warps}, /* of a head */
-        QUADS = TQA_HEAD_DIM / 4,
+        QUADS = TQA_HEAD_DIM / 4, /* of a row of K */
+        V_ROW_QUADS = TQA_V_HEAD_DIM / 4,
         K_QUADS = ${k_quads}, /* of a lane */
         V_LANES = ${v_lanes}, /* that share a row of V */
         V_QUADS = ${v_quads},
@@ -175,7 +176,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
             for (int i = 0; i < V_QUADS; i++) {
                 const int x = v_lane * V_QUADS + i;
                 tqg_u32 pairs[2];
-                const float weight = of_key * tqv_v_quad(v_row, x < QUADS ? x : QUADS - 1, pairs);
+                const float weight = of_key * tqv_v_quad(v_row, x < V_ROW_QUADS ? x : V_ROW_QUADS - 1, pairs);
                 TQG_UNROLL
                 for (int e = 0; e < 2; e++) {
                     acc[4 * i + 2 * e] = tqg_fma(tqg_h2_lo(pairs[e]), weight, acc[4 * i + 2 * e]);
@@ -208,8 +209,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
             TQG_UNROLL
             for (int i = 0; i < 4 * V_QUADS; i++) {
                 const int x = v_lane * (4 * V_QUADS) + i; /* number of the value as V is decoded */
-                if (x < TQA_HEAD_DIM) {
-                    float *to = result.acc + head * TQA_HEAD_DIM + (x & ~31) + v_value(x & 31);
+                if (x < TQA_V_HEAD_DIM) {
+                    float *to = result.acc + head * TQA_V_HEAD_DIM + (x & ~31) + v_value(x & 31);
                     *to = tqg_fma(acc[i], unit, turn == 0 ? 0.0f : *to);
                 }
             }

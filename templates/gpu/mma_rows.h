@@ -32,7 +32,7 @@ TQG_FN const tqg_u32 *tqm_q_at(const int in_shared, const tqg_u32 *q, const tqg_
 }
 % for _, side in ipairs(sides) do
 %     local f, p, P = side.f, side.prefix, side.prefix:upper()
-%     local m = mma_rows(f, head_dim)
+%     local m = mma_rows(f)
 %     local gains = f.bits < 16 and f.subs > 0
 
 /* ---- ${f.format} ---- */
@@ -49,6 +49,7 @@ enum {
     ${P}_FACTORS = ${(m.n_blocks + 3) // 4 * 4}, /* a key's scales, in shared memory */
 %     elseif gains then
     ${P}_GAIN_WORDS = ${m.n_blocks * m.gain_words}, /* per key, of 8 codes */
+    ${P}_BLOCK_GAIN_WORDS = ${m.gain_words},
 %     end
     ${P}_AUX_BYTES = ${p == "k" and m.k_aux or m.v_aux},
     ${P}_BEGIN_BYTES = ${p == "k" and m.k_begin or m.v_begin}, /* behind those of both sides; K: per group of columns */

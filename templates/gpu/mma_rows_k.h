@@ -1,5 +1,5 @@
 /* Rows of K as the A operand: S = K q^T, a key a row. See mma_rows.h. */
-% local f, m = k, mma_rows(k, head_dim)
+% local f, m = k, mma_rows(k)
 % local gains = f.bits < 16 and f.subs > 0
 #ifdef TQG_MATRIX_MMA
 TQG_FN int k_row_value(int i, int e) {
@@ -176,6 +176,9 @@ TQG_FN void k_row_scores(const int groups, const int in_shared, const tqg_u32 *t
         /* Where there is no second unit, lanes take the first one again; q has zeros there. */
         const int unit = 2 * c + 1 < K_FULL_UNITS ? t >> 1 : 0;
         const unsigned char *const at = row + k_unit_at(2 * c) + unit * K_UNIT_STEP + 2 * (t & 1);
+%     if gains then
+        const int in_block = c % ((K_BLOCK_UNITS + 1) / 2), gain_word = 2 * c / K_BLOCK_UNITS * K_BLOCK_GAIN_WORDS + in_block / 2;
+%     end
         TQG_UNROLL
         for (int block = 0; block < TQM_BLOCKS; block++) {
             tqg_u32 factor[2], words[2][${f.bits}];
@@ -192,8 +195,8 @@ TQG_FN void k_row_scores(const int groups, const int in_shared, const tqg_u32 *t
             TQG_UNROLL
             for (int key = 0; key < 2; key++)
 %     if gains then
-                factor[key] = *(const tqg_u32 *)(aux + (c / 2 * TQM_KEYS + 16 * block + 8 * key + g) * 16 +
-                                                 4 * (c & 1) + 8 * unit);
+                factor[key] = *(const tqg_u32 *)(aux + (gain_word * TQM_KEYS + 16 * block + 8 * key + g) * 16 +
+                                                 4 * (in_block & 1) + 8 * unit);
 %     else
                 factor[key] = tqg_u16_at(row + (16 * block + 8 * key) * K_PITCH + k_scale_at(2 * c) +
                                          ${m.block_units == 1 and "unit * K_UNIT_STEP" or "0"});

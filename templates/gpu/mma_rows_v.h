@@ -1,5 +1,5 @@
 /* Rows of V as the A operand: O^T += V^T P^T, a value a row, keys k. See mma_rows.h. */
-% local f, m = v, mma_rows(v, head_dim)
+% local f, m = v, mma_rows(v)
 % local gains = f.bits < 16 and f.subs > 0
 #ifdef TQG_MATRIX_MMA
 TQG_FN int v_row_value(int i) {
@@ -8,7 +8,7 @@ TQG_FN int v_row_value(int i) {
     const int slot = 2 * (tile % 2) + second;
 %     local place = f.bits == 4 and "8 * (g >> 1) + 2 * (g & 1) + 4 * (slot & 1) + (slot >> 1)" or "4 * g + slot"
     const int value = 32 * (tile / 2) + ${place};
-    return value < TQA_HEAD_DIM ? value : -1;
+    return value < TQA_V_HEAD_DIM ? value : -1;
 % else
     const int unit = 4 * (tile / 8) + (g >> 1);
     if (tile >= ${m.v_tiles - m.left_tiles}) /* what is taken off */
@@ -113,7 +113,7 @@ TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned
 %     end
     TQG_UNROLL
     for (int unit = 0; unit < V_PARTS; unit++) {
-        const int lane_at = (TQA_HEAD_DIM - 32 * unit < 32 ? g & 3 : g) * (V_UNIT_BYTES / 8);
+        const int lane_at = (TQA_V_HEAD_DIM - 32 * unit < 32 ? g & 3 : g) * (V_UNIT_BYTES / 8);
         TQG_UNROLL
         for (int step = 0; step < TQM_BLOCKS; step++) {
             tqg_u32 pairs[2][4];

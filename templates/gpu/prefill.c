@@ -269,7 +269,7 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         }
         tqg_block_sync();
 % if k.rotated then
-        tqa_transform(floats, COLUMNS, THREADS);
+        tqa_transform(floats, COLUMNS * TQA_HEAD_DIM, ${k.pow2}, ${hexf(1 / math.sqrt(k.pow2))}, ${k.odd}, THREADS);
 % end
         if (w == warp) {
 %     local largest = "tqa_largest(floats, COLUMNS * TQA_HEAD_DIM) * K_UNIT"
@@ -523,7 +523,7 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         }
         tqg_block_sync();
 % if v.rotated then
-        tqa_transform(floats, COLUMNS, THREADS);
+        tqa_transform(floats, COLUMNS * TQA_HEAD_DIM, ${v.pow2}, ${hexf(1 / math.sqrt(v.pow2))}, ${v.odd}, THREADS);
 % end
         for (int i = thread; i < COLUMNS * TQA_HEAD_DIM; i += THREADS) {
             const int of_warp = i / TQA_HEAD_DIM, value = i - of_warp * TQA_HEAD_DIM, column = w * COLUMNS + of_warp;

@@ -48,23 +48,41 @@ TQG_FN tqr_job tqr_job_of(const tqg_i32 *first_slot, int n_tokens, int n_slots, 
     return job;
 }
 
-/* ---- reductions: v[slot] becomes the sum or largest of the stretch of `quads` that it lies in. A stretch is up to 8 quads
- * of one slot, or a whole team's slot, or all slots; lanes that hold no quad have zeros ---- */
+/* Is the slot's quad of this lane in the i-th stretch of `quads`? */
+TQG_FN int tqr_is_in(int slot, int i, const int quads) {
+    const int first = slot * TEAM - i * quads; /* of the stretch, the quad of lane 0 */
+    return first + TEAM - 1 < 0 || first >= quads ? 0
+           : first >= 0 && first + TEAM <= quads ? 1
+                                                 : first + tqr_lane() >= 0 && first + tqr_lane() < quads;
+}
+
+/* ---- reductions: v[slot] becomes the sum or largest of the stretch of `quads` that it lies in. Stretches are of 2, 4 or
+ * 8 quads or of a team's slot, or they begin and end anywhere; lanes that hold no quad have zeros ---- */
 % local function reduction(name, of)
 
-TQG_FN void tqr_${name}(float *v, int quads) {
+TQG_FN void tqr_${name}(float *v, const int quads) {
+    const int anywhere = quads > 8 && quads != TEAM, n = anywhere ? QUADS / quads : SLOTS; /* stretches, or slots of them */
+    float of[(QUADS + 7) / 8];
     TQG_UNROLL
-    for (int s = 1; s < SLOTS && quads > TEAM; s++)
-        v[0] = ${of("v[0]", "v[s]")};
+    for (int i = 0; i < n; i++) {
+        of[i] = anywhere ? 0.0f : v[i];
+        TQG_UNROLL
+        for (int s = 0; s < SLOTS && anywhere; s++) {
+            const float here = tqr_is_in(s, i, quads) ? v[s] : 0.0f;
+            of[i] = ${of("of[i]", "here")};
+        }
+        TQG_UNROLL
+        for (int mask = 1; mask < (quads <= 8 ? quads : TEAM); mask *= 2) {
+            const float other = tqg_shfl_xor(of[i], mask);
+            of[i] = ${of("of[i]", "other")};
+        }
+    }
     TQG_UNROLL
     for (int s = 0; s < SLOTS; s++) {
+        v[s] = of[anywhere ? 0 : s];
         TQG_UNROLL
-        for (int mask = 1; mask < (quads <= 8 ? quads : TEAM) && (s == 0 || quads <= TEAM); mask *= 2) {
-            const float other = tqg_shfl_xor(v[s], mask);
-            v[s] = ${of("v[s]", "other")};
-        }
-        if (quads > TEAM)
-            v[s] = v[0];
+        for (int i = 1; i < n && anywhere; i++)
+            v[s] = tqr_is_in(s, i, quads) ? of[i] : v[s];
     }
 }
 % end
@@ -96,18 +114,21 @@ TQG_FN void tqr_rotate(float (*y)[4]) {
         }
     }
 %     if f.odd > 1 then
-    /* the reflection across the ${f.odd} runs of ${f.pow2} values */
+    /* the reflection across the ${f.odd} runs of ${f.pow2} values of a chunk */
     TQG_UNROLL
-    for (int i = 0; i < 4; i++) {
-        float sum = 0.0f;
+    for (int c = 0; c < QUADS / CHUNK_QUADS; c++) {
         TQG_UNROLL
-        for (int run = 0; run < ${f.odd}; run++) {
-            const int quad = run * ${f.pow2 // 4};
-            sum += tqg_float(tqr_shfl(tqg_bits(y[quad / TEAM][i]), (lane & ${f.pow2 // 4 - 1}) | quad % TEAM));
+        for (int i = 0; i < 4; i++) {
+            float sum = 0.0f;
+            TQG_UNROLL
+            for (int run = 0; run < ${f.odd}; run++) {
+                const int quad = c * CHUNK_QUADS + run * ${f.pow2 // 4};
+                sum += tqg_float(tqr_shfl(tqg_bits(y[quad / TEAM][i]), (lane & ${f.pow2 // 4 - 1}) | quad % TEAM));
+            }
+            TQG_UNROLL
+            for (int s = 0; s < SLOTS; s++)
+                y[s][i] = tqr_is_in(s, c, CHUNK_QUADS) ? y[s][i] - sum * ${hexf(2 / f.odd)} : y[s][i];
         }
-        TQG_UNROLL
-        for (int s = 0; s < SLOTS; s++)
-            y[s][i] = tqr_is_quad(s) ? y[s][i] - sum * ${hexf(2 / f.odd)} : 0.0f;
     }
 %     end
 }

@@ -3,7 +3,7 @@
  *   K  a lane decodes its row: units of 32 values in shared memory, eight values at a time
  *   V  a lane has columns of 8 values: codebook formats, those whose codes share a byte of each word of a unit; others,
  *      neighbours. It takes them from four rows at a time, so that pairs of keys come out of it */
-% local rows = tile_rows(k, v, head_dim, warp)
+% local rows = tile_rows(k, v, warp)
 % local CODEBOOK_K, CODEBOOK_V = k.bits < 8, v.bits < 8
 % local GAINS = CODEBOOK_V and v.subs > 0
 % for _, side in ipairs { { "k", "K", rows.k }, { "v", "V", rows.v } } do
@@ -180,7 +180,7 @@ TQG_FN int tqt_value(int column, int i) {
         return -1;
 % if CODEBOOK_V then
     const int value = (column >> 2) * 32 + i * 4 + (column & 3);
-    return value < TQA_HEAD_DIM ? value : -1;
+    return value < TQA_V_HEAD_DIM ? value : -1;
 % else
     return column * 8 + i;
 % end

@@ -70,7 +70,7 @@ end)
 describe("the GPU space", function()
     local every = {}
     for _, arch in ipairs(gpu_archs()) do every[#every + 1] = arch.name end
-    local all = assert(select { arch = table.concat(every, ","), head_dim = "64,80,128,512", gqa = "1,3,16" })
+    local all = assert(select { arch = table.concat(every, ","), head_dim = "64,80,128,512,576", gqa = "1,3,16" })
 
     it("has names that are read back, all different", function()
         local seen = {}
@@ -150,7 +150,7 @@ describe("the GPU space", function()
 
     it("has a kernel for rows of every shape", function()
         local variants = assert(select { arch = table.concat(every, ","), op = "decode", layout = nil,
-            head_dim = "64,80,96,112,128,192,256,512", gqa = "1,2,5,16", k = "turbo4,f16", v = "gain2,q8_0" })
+            head_dim = "64,80,96,112,128,192,256,512,576", gqa = "1,2,5,16", k = "turbo4,f16", v = "gain2,q8_0" })
         local served = {}
         for _, v in ipairs(variants) do
             if v.layout == "rows" then
@@ -158,7 +158,7 @@ describe("the GPU space", function()
             end
         end
         for _, arch in ipairs(every) do
-            for _, head_dim in ipairs { 64, 80, 96, 112, 128, 192, 256, 512 } do
+            for _, head_dim in ipairs { 64, 80, 96, 112, 128, 192, 256, 512, 576 } do
                 for _, gqa in ipairs { 1, 2, 5, 16 } do
                     for _, k in ipairs { "turbo4", "f16" } do
                         assert.is_true(served[table.concat({ arch, head_dim, gqa, k, "gain2" }, " ")],
@@ -170,7 +170,7 @@ describe("the GPU space", function()
     end)
 
     it("reaches beyond it", function()
-        for _, head_dim in ipairs { "80", "96", "112", "192", "512" } do
+        for _, head_dim in ipairs { "80", "96", "112", "192", "512", "576" } do
             assert(select { arch = "sm_90", op = "decode", head_dim = head_dim, k = "turbo2", v = "gain4", gqa = "5,16" })
         end
     end)
@@ -187,7 +187,8 @@ describe("the GPU space", function()
         refused({ arch = "sm_90", kernel = "warp" }, "--kernel warp is unknown")
         refused({ arch = "sm_90", kq_lanes = "64" }, "--kq-lanes 64 is illegal")
         refused({ arch = "gfx1202" }, "--arch gfx1202 is unknown", "gfx1201")
-        refused({ arch = "sm_90", head_dim = "576" }, "--head-dim 576", "512")
+        refused({ arch = "sm_90", head_dim = "592" }, "--head-dim 592", "576")
+        refused({ arch = "sm_90", op = "prefill", head_dim = "576" }, "selects nothing", "do not fit its registers at head_dim 576")
     end)
 
     it("takes the lanes that were asked for, else the best number", function()
