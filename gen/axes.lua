@@ -316,7 +316,7 @@ local function archs_of(wanted)
 end
 
 local MLA_FORMATS = { "turbo3", "gain4", "f16" }
-local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512, 576 }
+local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512 }
 
 -- axes: values instead of the default ones. equal_pairs: decode takes V in the format of K. cover: not the product, but
 -- variants that hold every legal value (1) or every legal pair of values (2) at least once, see gen/cover.lua. every: all
@@ -335,6 +335,8 @@ axes.sets = {
     { name = "mla", doc = "multi-head latent attention on CPUs: head_dim 576, V of 512, GQA ratio 16, a few formats",
       axes = { arch = archs_of "cpu", head_dim = { 576 }, gqa = { MAX_GQA }, k = MLA_FORMATS, v = MLA_FORMATS },
       equal_pairs = true },
+    { name = "simt-mla", doc = "of GPU kernels on the CPU, those of head_dim 576: all pairs of values", cover = 2,
+      axes = { arch = archs_of "simt", head_dim = { 576 }, gqa = { 4, MAX_GQA }, k = MLA_FORMATS, v = MLA_FORMATS } },
     { name = "first-run", doc = "what tests/gpu/first_run.sh measures; with --arch", equal_pairs = true, every = true,
       axes = { arch = archs_of "simt", head_dim = { 128 }, gqa = { 4, 8 },
                k = { "turbo2", "turbo3", "turbo4", "gain3", "gain4", "f16" },
