@@ -315,6 +315,7 @@ local function archs_of(wanted)
     return values
 end
 
+local GPU_LAYOUTS = { "rows", table.unpack(field(tiles.list, "name")) }
 local MLA_FORMATS = { "turbo3", "gain4", "f16" }
 local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512 }
 
@@ -329,9 +330,9 @@ axes.sets = {
     { name = "sample", doc = "for builds under sanitizers: one head_dim with every irregularity and the usual one",
       axes = { arch = archs_of "cpu", head_dim = { 80, 128 }, gqa = { 3, 4 } }, equal_pairs = true },
     { name = "simt", doc = "GPU kernels on the CPU, for tests: all pairs of values", cover = 2,
-      axes = { arch = archs_of "simt", head_dim = EVERY_HEAD_DIM, gqa = { 1, 2, 3, 4, 7, 8, 16 } } },
+      axes = { arch = archs_of "simt", head_dim = EVERY_HEAD_DIM, gqa = { 1, 2, 3, 4, 7, 8, 16 }, layout = GPU_LAYOUTS } },
     { name = "simt-sample", doc = "the same under sanitizers: all values", cover = 1,
-      axes = { arch = archs_of "simt", head_dim = { 80, 128, 256 }, gqa = { 1, 4, 7 } } },
+      axes = { arch = archs_of "simt", head_dim = { 80, 128, 256 }, gqa = { 1, 4, 7 }, layout = GPU_LAYOUTS } },
     { name = "mla", doc = "multi-head latent attention on CPUs: head_dim 576, V of 512, GQA ratio 16, a few formats",
       axes = { arch = archs_of "cpu", head_dim = { 576 }, gqa = { MAX_GQA }, k = MLA_FORMATS, v = MLA_FORMATS },
       equal_pairs = true },
