@@ -34,6 +34,7 @@ mutant "one key too many at the tail" "$mma/$file" '/^TQG_FN int tqa_is_visible/
 mutant "window one key too short" "$mma/$file" 's/r\.n_kv - p->window : 0/r.n_kv - p->window + 1 : 0/'
 mutant "combines before the last block has arrived" "$mma/$file" 's/(tqg_u32)r->n_splits))/(tqg_u32)r->n_splits - 1))/'
 mutant "score bias turned the wrong way" "$mma/gpu/bias.h" '/^TQG_FN tqb_pair tqb_turned/,/^}/s/-(alpha \* sine)/alpha * sine/'
+mutant "what rounding left of a score bias dropped" "$mma/gpu/mma_bias.h" 's/ = left;/ = left \& 0;/'
 mutant "score bias of the first half of a tile for both" "$mfma/gpu/mma_bias.h" \
     '/^TQG_FN void tqm_bias_pass/,/^}/s/position + run \* TQB_RUN/position/'
 finish

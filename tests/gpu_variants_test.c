@@ -63,6 +63,7 @@ static setting one_key(const tq_variant *variant, int contract) {
     s.spec.batch = 1;
     s.spec.n_kv[0] = 400;
     s.spec.outlier = 360;
+    s.spec.large_bias = 1;
     return s;
 }
 

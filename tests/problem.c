@@ -57,7 +57,7 @@ static void add_bias(problem *p, int heads, random_state *r) {
         turns[i] = (uint32_t)(pow(10000, -(double)i / n) * 0x1p31 / 3.14159265358979323846);
     assert_int_equal(tq_score_bias_table(turns, n, table), TQ_OK);
     for (size_t i = 0; i < n_coefficients; i++)
-        coefficients[i] = (float)(3 * random_normal(r));
+        coefficients[i] = (float)((p->spec.large_bias ? 200 : 3) * random_normal(r));
     p->bias = (tq_score_bias){n, turns, table, coefficients, (size_t)heads * 2 * (size_t)n, 0, 2 * (size_t)n};
     p->args.bias = &p->bias;
 }

@@ -158,6 +158,7 @@ typedef struct problem_spec {
     float softcap;
     int window, alibi, sink_logits, n_sink; /* alibi and sink_logits: use them or not */
     int bias_pairs;                         /* of a score bias; 0: none */
+    int large_bias;                         /* logits of tens: what rounding leaves of coefficients shows */
     int page_slots;                         /* of the caches that are launched with on the CPU; 0: contiguous */
     int first_row;                          /* of the bank */
     int growing;                            /* stored scales of V double every 128 slots: running maxima must follow */
