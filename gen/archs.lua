@@ -12,8 +12,8 @@
 -- CPU archs:
 --   machine     what it can be compiled for: CMake's names of the processor, the compiler's macro; absent: anything
 --   shipped     part of the set that is committed under generated/
---   units       32-value units whose V sums share a vector (TQV_UNITS)
---   byte_dot    an instruction that adds four products of bytes to a 32-bit lane: "unsigned" by signed ones, or "signed"
+--   byte_dot    has an instruction that adds four products of bytes to a 32-bit lane
+--   biased      multiplies unsigned centroids, + 128, where there are no gains: byte_dot wants them, or 16 bits cost less
 --   kq_lanes    lanes that one K.q product can be spread over; one value: no choice
 --
 -- GPU archs:
@@ -37,16 +37,16 @@ archs.list = {
     {
         name = "avx512",
         kind = "cpu",
-        summary = "x86-64 with AVX-512 F, BW, DQ, VL and VNNI (Ice Lake, Zen 4 and later)",
-        cflags = { "-O3", "-march=x86-64-v4", "-mavx512vnni", "-mprefer-vector-width=512" },
+        summary = "x86-64 with AVX-512 F, BW, DQ, VL, VBMI and VNNI (Ice Lake, Zen 4 and later)",
+        cflags = { "-O3", "-march=x86-64-v4", "-mavx512vbmi", "-mavx512vnni", "-mprefer-vector-width=512" },
         gnu_cflags = { "-fno-tree-ter" }, -- see x86-64-v3
         clang_cflags = "-Xclang -target-feature -Xclang +fast-dpwssd", -- else it splits vpdpwssd in two
         needs = { "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "avx512f", "avx512cd", "avx512bw", "avx512dq",
-            "avx512vl", "avx512vnni" },
+            "avx512vl", "avx512vbmi", "avx512vnni" },
         machine = X86,
         vocabulary = "avx512.h",
-        units = 4,
-        byte_dot = "unsigned",
+        byte_dot = true,
+        biased = true,
         kq_lanes = { 16 },
     },
     {
@@ -54,12 +54,12 @@ archs.list = {
         kind = "cpu",
         summary = "x86-64 with AVX2, FMA and F16C (Haswell, Zen and later)",
         cflags = { "-O3", "-march=x86-64-v3" },
-        gnu_cflags = { "-fno-tree-ter" }, -- else gcc 12 moves all decoding ahead of all products, and spills
+        gnu_cflags = { "-fno-tree-ter", "-fno-tree-reassoc" }, -- else gcc 12 moves all decoding ahead of products, and spills
         needs = { "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe" },
         machine = X86,
         shipped = true,
         vocabulary = "x86_64_v3.h",
-        units = 2,
+        biased = true,
         kq_lanes = { 8 },
     },
     {
@@ -70,8 +70,7 @@ archs.list = {
         needs = { "neon", "dotprod", "fp16" },
         machine = ARM,
         vocabulary = "armv8_2a.h",
-        units = 1,
-        byte_dot = "signed",
+        byte_dot = true,
         kq_lanes = { 4 },
     },
     {
@@ -82,7 +81,6 @@ archs.list = {
         shipped = true,
         needs = {},
         vocabulary = "c.h",
-        units = 2,
         kq_lanes = { 8 },
     },
 }

@@ -82,7 +82,6 @@ local function default_layouts(v)
     for _, layout in ipairs(LAYOUTS) do
         local rows = layout.name == "rows"
         local fits = layout.on(archs.get(v.arch)) and (v.op ~= "repack" or not rows)
-            and (layout ~= tile_cpu or v.op ~= "decode")
         if is_gpu(v) then
             fits = fits and implemented(v.op, layout.name) and (rows or implemented("decode", layout.name))
         end

@@ -10,36 +10,6 @@ local map = text.map
 
 local SCALE_MODES = { none = 1, nc = 2, searched = 3 } -- tq_scale_mode
 
--- Units of a row are summed in groups of `units` neighbours that share vectors; each unit is weighed by a stored scale.
--- Returns the distinct sets of scales, flattened, and which set each group of units takes (the tail comes last, alone).
-local function weight_groups(layout, units)
-    local sets, by_key, of_group = {}, {}, {}
-    local all = layout.n_blocks * layout.full_units
-    local function add(scales)
-        local key = table.concat(scales, " ")
-        if not by_key[key] then
-            by_key[key] = #sets // units
-            table.move(scales, 1, units, #sets + 1, sets)
-        end
-        of_group[#of_group + 1] = by_key[key]
-    end
-    for first = 0, all - 1, units do
-        local scales = {}
-        for u = 0, units - 1 do
-            scales[u + 1] = math.min(first + u, all - 1) // layout.full_units
-        end
-        add(scales)
-    end
-    if layout.tail then
-        local scales = {}
-        for u = 1, units do
-            scales[u] = layout.n_blocks - 1
-        end
-        add(scales)
-    end
-    return sets, of_group
-end
-
 local function largest(values)
     return math.max(table.unpack(map(values, math.abs)))
 end
@@ -67,9 +37,8 @@ local function lookup_table(layout)
     return out
 end
 
--- The names that templates use, and the layout. units: of 32 values, whose sums share a vector (CPU archs). f16 has only the
--- first of these names.
-return function(name, head_dim, units)
+-- The names that templates use, and the layout. f16 has only the first of these names.
+return function(name, head_dim)
     local layout = formats.layout(name, head_dim)
     local format = layout.format
     local env = {
@@ -83,13 +52,12 @@ return function(name, head_dim, units)
     local symmetric = is_symmetric(centroids)
     local top = (1 << 31) // (largest(centroids) * largest(gains))
     local chunk = layout.chunks[1]
-    local sets, of_group = weight_groups(layout, units)
+    local summed = layout.subs > 0 and layout.block or head_dim
     local unit, tail_unit = formats.unit(format.bits, 32), formats.unit(format.bits, 16)
     for key, value in pairs {
         block = layout.block, block_bytes = layout.block_bytes, n_blocks = layout.n_blocks, header = layout.header,
         full_units = layout.full_units, tail = layout.tail, subs = layout.subs, chunk = layout.chunk,
         pow2 = chunk.pow2, odd = chunk.odd, unit = unit, tail_unit = tail_unit,
-        max_words = math.max(unit.words, tail_unit.words + (tail_unit.half and 1 or 0)),
         step = layout.table.step, signed = layout.table.signed or false,
         centroids = layout.table.centroids or false, gains = layout.table.gains or false,
         lookup_table = layout.table.centroids and lookup_table(layout) or false,
@@ -97,10 +65,10 @@ return function(name, head_dim, units)
         inverse_gains = layout.table.gains and map(layout.table.gains, reciprocal) or false,
         symmetric = symmetric, search = format.search and search.tables(layout, symmetric) or false,
         modes = SCALE_MODES,
-        -- Bounds of sums of |q| over a block and of |weights| over a tile, rounding included; false: cannot overflow.
-        q_sum = layout.block * 32768 > top and top - layout.block or false,
+        -- Bounds of sums of |q| over what is summed in one go, a whole row if its scales are equal, and of |weights| over a
+        -- tile, rounding included; false: cannot overflow.
+        q_sum = summed * 32768 > top and top - summed or false,
         weight_sum = top - 128,
-        scale_sets = sets, set_of_group = of_group,
         k_signs = transform.signs(head_dim, "k"), v_signs = transform.signs(head_dim, "v"),
     } do
         env[key] = value

@@ -21,8 +21,9 @@ end
 
 -- What both kernel files of a format see: functions spell symbols.
 local function part_env(name, head_dim, arch)
-    local env, layout = format_env(name, head_dim, arch.units)
+    local env, layout = format_env(name, head_dim)
     env.bytes = layout.subs == 0 and arch.byte_dot or false
+    env.biased = layout.subs == 0 and arch.biased or false
     env.append_symbol = symbol(name, head_dim, "append", arch)
     env.dequantise_symbol = symbol(name, head_dim, "dequantise", arch)
     function env.k_symbol(g, cache) return symbol(name, head_dim, ("k_g%d_%s"):format(g, cache), arch) end

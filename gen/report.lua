@@ -36,7 +36,9 @@ function report.rows(columns, rows, as_json)
     local function line(cell)
         local cells = {}
         for i, column in ipairs(columns) do
-            cells[i] = ("%" .. (numeric[column] and "" or "-") .. width[column] .. "s"):format(cell(column))
+            local shown = cell(column)
+            local spaces = (" "):rep(width[column] - #shown)
+            cells[i] = numeric[column] and spaces .. shown or shown .. spaces
         end
         print((table.concat(cells, "  "):gsub(" +$", "")))
     end

@@ -86,18 +86,17 @@ typedef struct tq_k_stage {
 
 /* V side. Codebook formats take 16-bit weights, one set per stored scale; f16 takes float weights. */
 typedef struct tq_v_stage {
-    int n_scales;              /* stored scales per row; 0: float weights */
-    int n_sets;                /* of weights: units that are accumulated together take theirs from one set */
-    const uint8_t *scale_sets; /* [n_sets][TQV_UNITS]: which stored scale weighs each unit */
-    float weight_sum;          /* largest sum of integer weights over a tile that keeps int32 sums exact */
-    int byte_weights;          /* 1: weights as signed bytes, [quad][high, low][unit], below */
-    int acc_values;            /* floats of one head's running sum: head_dim, rounded up to the stage's own order */
+    int n_scales;     /* stored scales per row; 0: float weights */
+    float weight_sum; /* largest sum of integer weights over a tile that keeps int32 sums exact */
+    int byte_weights; /* 1: weights as signed bytes, high ones and low ones, below */
+    int acc_values;   /* floats of one head's running sum, in the stage's own order */
     /* out[b*TQ_MAX_TILE + i] = stored scale b of row i times its step, up to the end of a group. Returns how many of them
      * count: n_scales, or 1 if every row has the same in all its blocks. */
     int (*scales)(const tq_keys *keys, float *out);
-    /* acc[h*acc_values + j] = acc * decay[h] + factor[h] * weighted sum of the rows, j in the stage's own order. Weights
-     * are int32 [gqa][n_sets][TQ_MAX_TILE/4][2][TQV_UNITS], pairs of 16-bit ones, or, without scales, float
-     * [gqa][TQ_MAX_TILE]; 0 for keys that do not count. n_scales: what `scales` returned; if 1, there is one set. */
+    /* acc[h*acc_values + j] = acc * decay[h] + factor[h] * weighted sum of the rows, j in the stage's own order. Weights,
+     * 0 for keys that do not count: int32 [gqa][n_scales][2][TQ_MAX_TILE/4], each two or four keys of a quad: keys 0 and 2
+     * in 16 bits, keys 1 and 3; or four high bytes, four low ones, the number being 256 high + low. Without scales: float
+     * [gqa][TQ_MAX_TILE]. n_scales: what `scales` returned. */
     void (*accumulate)(const tq_keys *keys, const void *weights, int n_scales, const float *factor, const float *decay,
                        float *acc);
     /* One head: own order and domain back to head_dim natural values; may work in place on acc. */

@@ -275,7 +275,10 @@ static void check_window(const tq_variant *variant) {
         p->args.n_kv = &n_kv;
         p->args.window = 0;
         problem_run(p, variant, 2, 1);
-        expect_same_bytes(p, variant, out, lse, "window against a cache that begins there");
+        if (strcmp(variant->layout, "rows") == 0)
+            expect_same_bytes(p, variant, out, lse, "window against a cache that begins there");
+        else /* steps end where tiles do, and those lie elsewhere now */
+            expect_within(p, variant, "cache that begins where the window does");
         p->args = all;
         free(out);
         free(lse);

@@ -15,7 +15,7 @@ mutant "signs of K used for V" "$kernels/gain4_d128.c" 's/HEAD_DIM, V_SIGNS/HEAD
 mutant "difference the wrong way round in the Hadamard" "$kernels/rotate.h" 's/tqv_sub(a, b)/tqv_sub(b, a)/'
 mutant "half the reflection of odd factors" "$kernels/rotate.h" 's/2\.0f \/ (float)odd/1.0f \/ (float)odd/'
 mutant "two groups of nibbles swapped" "$kernels/turbo3_d80.c" 's/{0, 0}, {0, 4},/{0, 4}, {0, 0},/'
-mutant "spare bit taken one too high" "$kernels/turbo3_d128.c" 's/tqv_srl16(x\[2\], 2)/tqv_srl16(x[2], 1)/'
+mutant "spare bit taken one too high" "$kernels/turbo3_d128.c" 's/tqv_srl16(whole_word(x, 2), 2)/tqv_srl16(whole_word(x, 2), 1)/'
 mutant "output not rescaled when the maximum grows" "$kernels/attention.c" \
     's/tqv_store(decay + h, share\[0\])/tqv_store(decay + h, tqv_set1(1.0f))/'
 mutant "denominator not rescaled when the maximum grows" "$kernels/attention.c" \

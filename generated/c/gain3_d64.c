@@ -2,7 +2,8 @@
 /* gain3 rows of head_dim 64: K.q and P.V in the cache's own domain.
  * Decoded value = scale * step * centroid * gain. Between the scales everything is integer arithmetic: 8-bit centroids,
  * 16-bit q and weights, 32-bit sums.
- * Centroids times gains are taken to 16 bits, even and odd values apart, and multiplied with pairs of 16-bit numbers. */
+ * Centroids times gains are taken to 16 bits, even and odd values apart, and multiplied with pairs of 16-bit numbers.
+ */
 #include <math.h>
 
 #include "rotate.h"
@@ -18,15 +19,23 @@ enum {
     BLOCK_BYTES = 28,
     HEADER = 4, /* scale, then gain codes */
     UNITS = 2, /* of 32 values in a block; a last one of 16 may follow */
-    UNIT_BYTES = 12,
     UNIT_WORDS = 3,
+    TAIL_WORDS = 0, /* of the last one; HALF: and a half word */
+    HALF = 0,
+    BLOCK_WORDS = UNITS * UNIT_WORDS + TAIL_WORDS,
+    BLOCK_UNITS = UNITS + 0,
     ALL_UNITS = N_BLOCKS * UNITS,
-    UNIT_GROUPS = (ALL_UNITS + TQV_UNITS - 1) / TQV_UNITS,
-    STAGE_STRIDE = (ROW_BYTES + 15 + 63) / 64 * 64,
     QUADS = TQ_MAX_TILE / 4,
-    WIDE = 8 * TQV_LANES, /* floats that a group of units sums into */
-    ACC_VALUES = UNIT_GROUPS * WIDE,
-    CODE_WORDS = 1, /* 4-byte words of gain codes */
+    /* A tile: the payload of its groups of keys (K) or sets of units (V), then its headers, [half][key]. */
+    GROUP_BYTES = TQ_GROUP * (4 * N_BLOCKS * BLOCK_WORDS + 2 * HALF),
+    HEADERS_AT = TQ_MAX_TILE / TQ_GROUP * GROUP_BYTES,
+    HALVES = HEADER / 2, /* of a block's header */
+    KEY_HALVES = N_BLOCKS * HALVES,
+    HALVES_STRIDE = 2 * TQ_MAX_TILE,
+    STAGE_STRIDE = (ROW_BYTES + OVERREAD + 63) / 64 * 64,
+    SUM_VECTORS = 1, /* vectors of integers that one vector of sums takes */
+    MAX_VECTORS = 2, /* of keys that are multiplied at a time */
+    STAGE_BYTES = TQ_GROUP * STAGE_STRIDE,
 };
 
 static const float STEP = 0x1.396f4p-14f;
@@ -40,18 +49,34 @@ static void rotate(float *y) {
         tq_rotate(y + i, 64, 1, ROTATE_UNIT);
 }
 
-/* Where the indices of each group of four values lie: a word and a shift; the word behind the last is the spare one. */
+/* ---- a group of four values: the same one in all lanes ------------------------------------------------------------ */
+
+/* Where the indices of a group lie: a word of its unit and a shift. Behind the whole words come the half word, if there is
+ * one, and the spare word. */
 typedef struct place {
     int word, shift;
 } place;
 static const place UNIT[8] = {{0, 0}, {0, 4}, {1, 0}, {1, 4}, {2, 0}, {2, 4}, {3, 1}, {3, 5}};
-/* The top bits that 3-bit indices leave free in their nibbles hold more groups: the spare word. */
-TQV_INLINE tqv_bits unit_spare(const tqv_bits *x) {
-    tqv_bits y = tqv_bzero();
-    y = tqv_or(y, tqv_and(tqv_srl16(x[0], 0), tqv_bset1((int32_t)0x88888888)));
-    y = tqv_or(y, tqv_and(tqv_srl16(x[1], 1), tqv_bset1((int32_t)0x44444444)));
-    y = tqv_or(y, tqv_and(tqv_srl16(x[2], 2), tqv_bset1((int32_t)0x22222222)));
+
+/* The words of a unit, 64 bytes apart, of which a vector is read; and its half word. */
+typedef struct words {
+    const uint8_t *at;
+} words;
+
+TQV_INLINE tqv_bits whole_word(words x, int i) {
+    return tqv_bload(x.at + 64 * i);
+}
+
+/* The top bits that 3-bit indices leave free in their nibbles hold more groups: the spare word. Other bits are any. */
+TQV_INLINE tqv_bits unit_spare(words x) {
+    tqv_bits y = tqv_srl16(whole_word(x, 2), 2);
+    y = tqv_merge(tqv_bset1((int32_t)0x44444444), tqv_srl16(whole_word(x, 1), 1), y);
+    y = tqv_merge(tqv_bset1((int32_t)0x88888888), tqv_srl16(whole_word(x, 0), 0), y);
     return y;
+}
+
+TQV_INLINE tqv_bits word_at(const words x, const int i) {
+    return i < UNIT_WORDS ? whole_word(x, i) : unit_spare(x);
 }
 
 /* Multiplying the bytes of a lane by (gain, 0, gain, 0) and (0, gain, 0, gain) sign-extends its even and odd values to 16
@@ -60,7 +85,7 @@ typedef struct gain {
     tqv_bits even, odd, sign;
 } gain;
 
-/* The centroids of a group times its gain: 16-bit products of the even and of the odd values. */
+/* The centroids of a group times its gain in 16 bits: the even and the odd values. */
 typedef struct operands {
     tqv_bits even, odd;
 } operands;
@@ -68,9 +93,9 @@ typedef struct sums {
     tqv_bits all;
 } sums;
 
-TQV_INLINE operands decode_group(const tqv_bits *x, place at, tqv_bits table, gain by) {
-    const tqv_bits index = tqv_and(tqv_srl16(x[at.word], at.shift), tqv_bset1(0x01010101 * 7));
-    const tqv_bits c = tqv_lookup(table, tqv_or(index, by.sign));
+TQV_INLINE operands decode_group(const words x, const place at, tqv_bits table, gain by) {
+    const tqv_bits word = word_at(x, at.word);
+    const tqv_bits c = tqv_pick_signed(table, word, at.shift, 7, by.sign);
     return (operands){tqv_maddu8(by.even, c), tqv_maddu8(by.odd, c)};
 }
 
@@ -78,36 +103,115 @@ TQV_INLINE sums add_products(sums s, operands x, tqv_bits even, tqv_bits odd) {
     return (sums){tqv_dot16(tqv_dot16(s.all, x.even, even), x.odd, odd)};
 }
 
-TQV_INLINE sums no_sums(tqv_bits of_multipliers) {
-    (void)of_multipliers;
-    return (sums){tqv_bzero()};
-}
-
 TQV_INLINE tqv_bits total_of(sums s) {
     return s.all;
+}
+
+/* Sums that begin with a number, always 0. */
+TQV_INLINE sums sums_from(tqv_bits x) {
+    return (sums){x};
+}
+
+/* ---- what a step reads -------------------------------------------------------------------------------------------- */
+
+/* Halves first, first + step, ... of the headers of a step's keys, as a tile has them; rows: gathered in `out`. */
+TQV_INLINE const uint8_t *headers_of(const int tiled, const tq_keys *keys, const int first, const int step, uint8_t *out) {
+    if (tiled)
+        return keys->group[0] + HEADERS_AT;
+    uint8_t stage[STAGE_BYTES];
+    int g = 0;
+    do {
+        const group rows = group_at(keys, g, ROW_BYTES, stage, STAGE_STRIDE);
+        for (int half = first; half < KEY_HALVES; half += step)
+            TQV_UNROLL for (int i = 0; i < TQ_GROUP; i += TQV_LANES)
+                tqv_store_halves(out + half * HALVES_STRIDE + 2 * (g * TQ_GROUP + i),
+                                 rows.row + (size_t)i * rows.stride + half / HALVES * BLOCK_BYTES + half % HALVES * 2,
+                                 rows.stride);
+    } while (++g * TQ_GROUP < keys->n);
+    return out;
+}
+
+/* The rows of group g of a step, as the payload of a group of a tile. */
+static void repack_keys(const tq_keys *keys, int g, uint8_t *out) {
+    uint8_t stage[STAGE_BYTES];
+    const group rows = group_at(keys, g, ROW_BYTES, stage, STAGE_STRIDE);
+    for (int i = 0; i < TQ_GROUP; i += TQV_LANES) {
+        const uint8_t *row = rows.row + (size_t)i * rows.stride;
+        for (int b = 0; b < N_BLOCKS; b++)
+            TQV_UNROLL for (int w = 0; w < BLOCK_WORDS; w += 4) {
+                tqv_bits x[4];
+                tqv_load_words(row + b * BLOCK_BYTES + HEADER + 4 * w, rows.stride, x);
+                TQV_UNROLL for (int j = 0; j < 4; j++)
+                    if (w + j < BLOCK_WORDS)
+                        tqv_bstore(out + 64 * (b * BLOCK_WORDS + w + j) + 4 * i, x[j]);
+            }
+        if (HALF)
+            tqv_store_halves(out + 64 * BLOCK_WORDS + 2 * i, row + HEADER + 4 * BLOCK_WORDS, rows.stride);
+    }
+}
+
+/* Where a word (bytes: 4) or half word (2) of key i lies, in payload of whole groups of K. */
+TQV_INLINE const uint8_t *key_in(const uint8_t *payload, int i, const int bytes) {
+    return payload + i / TQ_GROUP * GROUP_BYTES + i % TQ_GROUP * bytes;
+}
+
+/* Has every key the same scale in all its blocks? */
+TQV_INLINE int is_uniform(const uint8_t *headers, int n) {
+    for (int b = 1; b < N_BLOCKS; b++)
+        if (memcmp(headers, headers + b * HALVES * HALVES_STRIDE, 2 * (size_t)n) != 0)
+            return 0;
+    return 1;
+}
+
+/* What to fetch while group i of a step is read. */
+typedef struct ahead {
+    const uint8_t *group[TQ_MAX_TILE / TQ_GROUP]; /* NULL: nothing */
+    size_t stride;
+} ahead;
+
+TQV_INLINE ahead ahead_of(const int tiled, const tq_keys *keys) {
+    ahead a = {.stride = tiled ? ROW_BYTES : keys->stride};
+    for (int i = 0; i * TQ_GROUP < keys->n; i++)
+        a.group[i] = !tiled ? keys->ahead[i] : keys->ahead[0] ? keys->ahead[0] + i * TQ_GROUP * ROW_BYTES : NULL;
+    return a;
+}
+
+/* Fetches part `part` of `parts`: a burst of all would block the loads. */
+TQV_INLINE void fetch(const ahead *a, int group, int part, const int parts) {
+    enum { LINES = (TQ_GROUP * ROW_BYTES + 63) / 64 };
+    const int lines = (LINES + parts - 1) / parts, rows = (TQ_GROUP + parts - 1) / parts;
+    const uintptr_t p = (uintptr_t)a->group[group];
+    if (!p)
+        return;
+    if (a->stride == ROW_BYTES) {
+        TQV_UNROLL for (int i = 0; i < lines; i++)
+            tqv_prefetch((const void *)(p + 64 * (size_t)(part * lines + i)));
+    } else {
+        TQV_UNROLL for (int r = 0; r < rows; r++)
+            TQV_UNROLL for (int i = 0; i < ROW_BYTES; i += 64)
+                tqv_prefetch((const void *)(p + (size_t)(part * rows + r) * a->stride + (size_t)i));
+    }
 }
 
 TQV_INLINE tqv_bits centroid_table(void) {
     return tqv_table(CENTROIDS);
 }
+
+/* How many, at most `most`, a power of two, can have sums with `heads` heads in registers. */
+TQV_INLINE int fitting(const int heads, const int most) {
+    int n = most;
+    while (n > 1 && n * heads * SUM_VECTORS > TQV_SUMS)
+        n /= 2;
+    return n;
+}
+
 /* ---- K: a lane is a key ----------------------------------------------------------------------------------------- */
 
 typedef struct query {
     float factor[TQ_MAX_GQA];
-    int32_t pairs[]; /* [group of 4 values][head][even, odd][copies]: two 16-bit values of q each */
+    int32_t pairs[]; /* [group of 4 values][head][2]: even and odd values of q, 16 bits each */
 } query;
-
-enum { COPIED_VALUES = 1024 }; /* of q, at most */
-
-/* A pair fills a whole vector in memory, ready to be an operand, as long as all of q stays in half of a small L1. */
-TQV_INLINE int copies(const int gqa) {
-    return gqa * HEAD_DIM <= COPIED_VALUES ? TQV_LANES : 1;
-}
-#define PREPARED_BYTES(gqa) (sizeof(query) + (gqa) * HEAD_DIM * 2 * ((gqa) * HEAD_DIM <= COPIED_VALUES ? TQV_LANES : 1))
-
-TQV_INLINE tqv_bits pair_at(const int gqa, const int32_t *pairs, int i) {
-    return copies(gqa) > 1 ? tqv_bload(pairs + i * TQV_LANES) : tqv_bset1(pairs[i]);
-}
+#define PREPARED_BYTES(gqa) (sizeof(query) + (size_t)(gqa) * HEAD_DIM * 2)
 
 /* Each of the even and the odd values of four with its neighbour but one. */
 TQV_INLINE void to_numbers(tqv_bits x, int32_t *out) {
@@ -150,26 +254,8 @@ TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride,
             const tqv_bits x = tqv_to_i32(tqv_mul(tqv_load(y + i), inverse));
             int32_t numbers[TQV_LANES / 2]; /* two per group of four values */
             to_numbers(x, numbers);
-            for (int j = 0; j < TQV_LANES / 2; j++) {
-                const int32_t pair = numbers[j];
-                int32_t *to = out->pairs + (((i / 4 + j / 2) * gqa + h) * 2 + j % 2) * copies(gqa);
-                if (copies(gqa) > 1)
-                    tqv_bstore(to, tqv_bset1(pair));
-                else
-                    *to = pair;
-            }
-        }
-    }
-}
-
-/* Adds n groups of a unit's words x; by: the gains of its halves. */
-TQV_INLINE void add_groups(const int gqa, const int n, const place *places, const tqv_bits *x, tqv_bits table,
-                           const gain *by, const int32_t *pairs, sums *sum) {
-    TQV_UNROLL for (int g = 0; g < n; g++) {
-        const operands c = decode_group(x, places[g], table, by[g / 4]);
-        TQV_UNROLL for (int h = 0; h < gqa; h++) {
-            const int i = 2 * (g * gqa + h);
-            sum[h] = add_products(sum[h], c, pair_at(gqa, pairs, i), pair_at(gqa, pairs, i + 1));
+            for (int j = 0; j < TQV_LANES / 4; j++)
+                memcpy(out->pairs + ((i / 4 + j) * gqa + h) * 2, numbers + 2 * j, 8);
         }
     }
 }
@@ -177,293 +263,556 @@ TQV_INLINE void add_groups(const int gqa, const int n, const place *places, cons
 static const int8_t GAINS[16] = {28, 33, 36, 40, 44, 49, 55, 63, 28, 33, 36, 40, 44, 49, 55, 63};
 static const int32_t EVEN = 0x00ff00ff, ODD = (int32_t)0xff00ff00;
 
+/* Gains and signs of the sub-blocks of a block: of units 2j and 2j + 1 in bytes 0 and 1 of a lane of [j][half]. */
 typedef struct codes {
-    tqv_bits code[2], gain[2]; /* of the even and the odd sub-blocks, a byte each */
+    tqv_bits gain[HALVES - 1][2], sign[HALVES - 1][2];
 } codes;
 
-TQV_INLINE codes load_codes(const uint8_t *p, size_t stride) {
-    const tqv_bits x = tqv_load_dwords(p, stride), nibble = tqv_bset1(0x0f0f0f0f), gains = tqv_table(GAINS);
-    const tqv_bits even = tqv_and(x, nibble), odd = tqv_and(tqv_srl16(x, 4), nibble);
-    return (codes){{even, odd}, {tqv_lookup(gains, even), tqv_lookup(gains, odd)}};
-}
-
-/* The gain of half `half` of unit `unit` of a block. */
-TQV_INLINE gain key_gain(const codes *c, int unit, int half) {
-    const tqv_bits g = c[unit / 4].gain[half];
-    return (gain){tqv_spread(g, unit % 4, EVEN), tqv_spread(g, unit % 4, ODD),
-                  tqv_spread(c[unit / 4].code[half], unit % 4, 0x08080808)};
-}
-
-TQV_SPECIALISE void score(const int gqa, const query *q, const tq_keys *keys, float *scores) {
-    uint8_t stage[TQV_LANES * STAGE_STRIDE];
-    const tqv_bits table = centroid_table();
-    for (int i = 0; i < keys->n; i += TQV_LANES) {
-        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
-        prefetch_rows(keys, i, TQV_LANES, ROW_BYTES);
-        const int32_t *pairs = q->pairs;
-        tqv_f32 total[TQ_MAX_GQA];
-        TQV_UNROLL for (int h = 0; h < gqa; h++)
-            total[h] = tqv_zero();
-        for (int b = 0; b < N_BLOCKS; b++) {
-            const uint8_t *block = rows.row + b * BLOCK_BYTES;
-            const tqv_f32 scale = tqv_load_scales(block, rows.stride);
-            sums sum[TQ_MAX_GQA];
-            TQV_UNROLL for (int h = 0; h < gqa; h++)
-                sum[h] = no_sums(tqv_bzero());
-            codes c[CODE_WORDS];
-            TQV_UNROLL for (int j = 0; j < CODE_WORDS; j++)
-                c[j] = load_codes(block + 2 + 4 * j, rows.stride);
-            for (int u = 0; u < UNITS; u++) {
-                tqv_bits x[UNIT_WORDS + 4];
-                TQV_UNROLL for (int w = 0; w < UNIT_WORDS; w += 4)
-                    tqv_load_words(block + HEADER + u * UNIT_BYTES + 4 * w, rows.stride, x + w);
-                x[UNIT_WORDS] = unit_spare(x);
-                const gain by[2] = {key_gain(c, u, 0), key_gain(c, u, 1)};
-                add_groups(gqa, 8, UNIT, x, table, by, pairs, sum);
-                pairs += 2 * gqa * copies(gqa) * 8;
-            }
-            TQV_UNROLL for (int h = 0; h < gqa; h++)
-                total[h] = tqv_fma(tqv_from_i32(total_of(sum[h])), scale, total[h]);
+/* header: of the block, first key. */
+TQV_INLINE void load_codes(const uint8_t *header, codes *out) {
+    const tqv_bits gains = tqv_table(GAINS), nibble = tqv_bset1(0x0f0f0f0f);
+    TQV_UNROLL for (int j = 0; j < HALVES - 1; j++) {
+        const tqv_bits x = tqv_from_u16(header + (1 + j) * HALVES_STRIDE);
+        TQV_UNROLL for (int half = 0; half < 2; half++) {
+            const tqv_bits code = tqv_and(half ? tqv_srl16(x, 4) : x, nibble);
+            out->gain[j][half] = tqv_lookup(gains, code);
+            out->sign[j][half] = tqv_and(code, tqv_bset1(0x08080808));
         }
-        TQV_UNROLL for (int h = 0; h < gqa; h++)
-            tqv_store(scores + h * TQ_MAX_TILE + i, tqv_mul(total[h], tqv_set1(q->factor[h])));
+    }
+}
+
+TQV_INLINE gain key_gain(const codes *c, int unit, int half) {
+    const tqv_bits g = c->gain[unit / 2][half];
+    return (gain){tqv_spread_even(g, unit % 2), tqv_spread_odd(g, unit % 2),
+                  tqv_spread(c->sign[unit / 2][half], unit % 2)};
+}
+
+/* How many vectors of keys are multiplied with q at a time, and by how many heads: all sums stay in registers. */
+TQV_INLINE int score_heads(const int gqa) {
+    return gqa * SUM_VECTORS <= TQV_SUMS ? gqa : (gqa + 1) / 2;
+}
+TQV_INLINE int score_vectors(const int gqa) {
+    return fitting(score_heads(gqa), MAX_VECTORS);
+}
+
+/* The keys that are repacked and scored in one go: whole groups. */
+typedef struct batch {
+    const query *q;
+    const uint8_t *payload, *header; /* of the first key; header: in rows of a step's */
+    const ahead *ahead;
+    int group; /* the first */
+    float *scores;
+} batch;
+
+/* Adds the n_groups groups of a unit of n vectors of keys; by: gains of the unit's halves. */
+TQV_INLINE void add_groups(const int gqa, const int heads, const int n, const int n_groups, const place *places,
+                           const words *x, gain (*by)[2], const int32_t *pairs,
+                           sums (*sum)[MAX_VECTORS]) {
+    const tqv_bits table = centroid_table();
+    TQV_UNROLL for (int g = 0; g < n_groups; g++) {
+        operands c[MAX_VECTORS];
+        TQV_UNROLL for (int v = 0; v < n; v++)
+            c[v] = decode_group(x[v], places[g], table, by[v][g / 4]);
+        TQV_UNROLL for (int h = 0; h < heads; h++) {
+            const int32_t *pair = pairs + 2 * (g * gqa + h);
+            const tqv_bits first = tqv_bset1(pair[0]), second = tqv_bset1(pair[1]);
+            TQV_UNROLL for (int v = 0; v < n; v++)
+                sum[h][v] = add_products(sum[h][v], c[v], first, second);
+        }
+    }
+}
+
+/* Scores of n vectors of keys from key `first` of the batch on, with `heads` heads from first_head on. uniform: the blocks
+ * of a key have the same scale, so that they are as good as one. */
+TQV_INLINE void score_some(const int gqa, const int uniform, const int first_head, const int heads, const int n,
+                           const batch *batch, int first) {
+    const int n_blocks = uniform ? 1 : N_BLOCKS, units = uniform ? ALL_UNITS : UNITS, step = n * TQV_LANES;
+    const query *q = batch->q;
+    const int32_t *pairs = q->pairs + 2 * first_head;
+    tqv_f32 total[TQ_MAX_GQA][MAX_VECTORS];
+    TQV_UNROLL for (int h = 0; h < heads; h++)
+        TQV_UNROLL for (int v = 0; v < n; v++)
+            total[h][v] = tqv_zero();
+    for (int b = 0; b < n_blocks; b++) {
+        const uint8_t *header = batch->header + b * HALVES * HALVES_STRIDE + 2 * first;
+        sums sum[TQ_MAX_GQA][MAX_VECTORS];
+        TQV_UNROLL for (int h = 0; h < heads; h++)
+            TQV_UNROLL for (int v = 0; v < n; v++)
+                sum[h][v] = sums_from(tqv_bzero());
+        codes codes[MAX_VECTORS];
+        TQV_UNROLL for (int v = 0; v < n; v++)
+            load_codes(header + 2 * v * TQV_LANES, &codes[v]);
+        for (int u = 0; u < units; u++) {
+            words x[MAX_VECTORS];
+            gain by[MAX_VECTORS][2];
+            TQV_UNROLL for (int v = 0; v < n; v++) {
+                const int key = first + v * TQV_LANES;
+                x[v] = (words){.at = key_in(batch->payload, key, 4) + 64 * (b * BLOCK_WORDS + u * UNIT_WORDS)};
+                by[v][0] = key_gain(&codes[v], u, 0);
+                by[v][1] = key_gain(&codes[v], u, 1);
+                if (first_head == 0 && v * TQV_LANES % TQ_GROUP == 0)
+                    fetch(batch->ahead, batch->group + key / TQ_GROUP, key % TQ_GROUP / step * ALL_UNITS + b * UNITS + u,
+                          (step < TQ_GROUP ? TQ_GROUP / step : 1) * ALL_UNITS);
+            }
+            add_groups(gqa, heads, n, 8, UNIT, x, by, pairs, sum);
+            pairs += 2 * gqa * 8;
+        }
+        TQV_UNROLL for (int v = 0; v < n; v++) {
+            const tqv_f32 scale = tqv_from_f16(header + 2 * v * TQV_LANES);
+            TQV_UNROLL for (int h = 0; h < heads; h++)
+                total[h][v] = tqv_fma(tqv_from_i32(total_of(sum[h][v])), scale, total[h][v]);
+        }
+    }
+    TQV_UNROLL for (int h = 0; h < heads; h++)
+        TQV_UNROLL for (int v = 0; v < n; v++)
+            tqv_store(batch->scores + (first_head + h) * TQ_MAX_TILE + first + v * TQV_LANES,
+                      tqv_mul(total[h][v], tqv_set1(q->factor[first_head + h])));
+}
+
+TQV_SPECIALISE void score_batch(const int gqa, const int uniform, const batch *batch) {
+    const int n = score_vectors(gqa), heads = score_heads(gqa);
+    for (int i = 0; i < TQ_GROUP || i < n * TQV_LANES; i += n * TQV_LANES) {
+        score_some(gqa, uniform, 0, heads, n, batch, i);
+        if (heads < gqa)
+            score_some(gqa, uniform, heads, gqa - heads, n, batch, i);
+    }
+}
+
+typedef void (*score_batch_fn)(const batch *batch);
+
+/* by_block, uniform: score_batch at this ratio. */
+TQV_INLINE void score(const int gqa, const int tiled, const query *q, const tq_keys *keys, float *scores,
+                      score_batch_fn by_block, score_batch_fn uniform) {
+    (void)by_block, (void)uniform;
+    const int groups = (score_vectors(gqa) * TQV_LANES + TQ_GROUP - 1) / TQ_GROUP; /* of a batch */
+    uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
+    _Alignas(64) uint8_t repacked[MAX_VECTORS * (TQV_LANES + TQ_GROUP - 1) / TQ_GROUP * GROUP_BYTES];
+    const uint8_t *headers = headers_of(tiled, keys, 0, 1, gathered);
+    const ahead ahead = ahead_of(tiled, keys);
+    const score_batch_fn run = uniform;
+    for (int g = 0; g * TQ_GROUP < keys->n; g += groups) {
+        const uint8_t *payload = tiled ? keys->group[0] + g * GROUP_BYTES : repacked;
+        for (int j = 0; !tiled && j < groups && (g + j) * TQ_GROUP < keys->n; j++)
+            repack_keys(keys, g + j, repacked + j * GROUP_BYTES); /* groups that are not there score anything */
+        const batch batch = {q, payload, headers + 2 * g * TQ_GROUP, &ahead, g, scores + g * TQ_GROUP};
+        run(&batch);
     }
 }
 
 /* ---- V: a lane is a value, a byte is a key ------------------------------------------------------------------------ */
 
-static const uint8_t SCALE_SETS[] = {0, 0}; /* [set of weights][unit of a group]: a stored scale */
-static const uint8_t SET_OF[] = {0}; /* per group of units, the tail last */
-enum { N_SETS = sizeof SCALE_SETS / TQV_UNITS, SET_WEIGHTS = QUADS * 2 * TQV_UNITS, HEAD_WEIGHTS = N_SETS * SET_WEIGHTS };
+/* Units of 32 values are summed in sets of m = 4, 2 or 1, whatever is left, and a tail alone. A vector of a word of the set
+ * has 4 columns: m units of 4 / m quads of keys; its lane of column c and value y of a group is c / 2 * 8 + y * 2 + c % 2. */
+enum { COLUMNS = 4, SET_COLUMNS = QUADS * COLUMNS, ACC_VALUES = 128 };
 
-static int scales_of(const tq_keys *keys, float *out) {
-    uint8_t stage[TQV_LANES * STAGE_STRIDE];
-    for (int i = 0; i < keys->n; i += TQV_LANES) {
-        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
-        for (int b = 0; b < N_BLOCKS; b++)
+TQV_INLINE int scales_of(const int tiled, const tq_keys *keys, float *out) {
+    uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
+    const uint8_t *headers = headers_of(tiled, keys, 0, HALVES, gathered);
+    const int n_scales = is_uniform(headers, keys->n) ? 1 : N_BLOCKS;
+    for (int b = 0; b < n_scales; b++)
+        for (int i = 0; i < keys->n; i += TQV_LANES)
             tqv_store(out + b * TQ_MAX_TILE + i,
-                      tqv_mul(tqv_load_scales(rows.row + b * BLOCK_BYTES, rows.stride), tqv_set1(STEP)));
-    }
-    return N_BLOCKS;
+                      tqv_mul(tqv_from_f16(headers + b * HALVES * HALVES_STRIDE + 2 * i), tqv_set1(STEP)));
+    return n_scales;
 }
 
-/* Where full unit i of a row has its payload. */
-TQV_INLINE size_t unit_at(int i) {
-    return (size_t)(i / UNITS * BLOCK_BYTES + HEADER + i % UNITS * UNIT_BYTES);
+static int scales_rows(const tq_keys *keys, float *out) {
+    return scales_of(0, keys, out);
 }
 
-typedef struct tile {
-    const tq_keys *keys;
-    int quads;
-    uint8_t stage[TQV_LANES * STAGE_STRIDE];
-    tqv_bits words[QUADS][3]; /* of the group of units at work */
-    /* Of the block at work: gains of the even and the odd keys of a quad, and signs. */
-    int32_t even[2][CODE_WORDS][QUADS + 1][4], odd[2][CODE_WORDS][QUADS + 1][4], sign[2][CODE_WORDS][QUADS + 1][4];
-} tile;
+static int scales_tile_cpu(const tq_keys *keys, float *out) {
+    return scales_of(1, keys, out);
+}
 
-/* Transposes n_words words of the units at bytes at[] of all rows into t->words. */
-TQV_INLINE void transpose(tile *t, const size_t at[TQV_UNITS], const int n_words) {
-    for (int i = 0; i < t->keys->n; i += TQV_LANES) {
-        const group rows = group_at(t->keys, i, ROW_BYTES, t->stage, STAGE_STRIDE);
-        if (at[0] == HEADER)
-            prefetch_rows(t->keys, i, TQV_LANES, ROW_BYTES);
-        for (int quad = 0; quad < TQV_LANES / 4; quad++) {
-            const uint8_t *row = rows.row + (size_t)(4 * quad) * rows.stride;
+/* Gain codes of a set by columns: gains of even and of odd keys, and signs, of either half of the units. */
+typedef struct gains {
+    int32_t even[2][SET_COLUMNS], odd[2][SET_COLUMNS], sign[2][SET_COLUMNS];
+} gains;
+
+/* A set of units of a step's keys. */
+typedef struct set {
+    const uint8_t *payload;
+    const int32_t *weights; /* [head][2]: of a single scale [quad], else by columns */
+    const int32_t (*bias)[COLUMNS]; /* [head]: minus what the 128s add, in each column */
+    const gains *gains;
+    const ahead *ahead;
+    int n_groups, part; /* of keys; first part of `ahead` to fetch */
+    const float *factor, *decay;
+    float *acc;
+} set;
+
+/* The halves of a tail's row, by columns: those of one super-quad. */
+TQV_INLINE void repack_half(const uint8_t *const columns[COLUMNS], size_t stride, uint8_t *out) {
+    for (int i = 0; i < COLUMNS * 2 * 4; i++)
+        out[i] = columns[i / 8][(size_t)(i % 4) * stride + (size_t)(i / 4 % 2)];
+}
+
+/* The rows of a step as a set of a tile. */
+TQV_INLINE void repack_set(const tq_keys *keys, const int m, const int first_unit, const int n_words, const int half, uint8_t *out) {
+    uint8_t stage[STAGE_BYTES];
+    for (int g = 0; g * TQ_GROUP < keys->n; g++) {
+        const group rows = group_at(keys, g, ROW_BYTES, stage, STAGE_STRIDE);
+        for (int i = 0; i < m; i++, out += 64 * n_words + 32 * half) {
+            const uint8_t *columns[COLUMNS];
+            TQV_UNROLL for (int c = 0; c < COLUMNS; c++) {
+                const int unit = first_unit + c % m, quad = i * (COLUMNS / m) + c / m;
+                columns[c] = rows.row + (size_t)(4 * quad) * rows.stride + unit / BLOCK_UNITS * BLOCK_BYTES + HEADER +
+                             unit % BLOCK_UNITS * (4 * UNIT_WORDS);
+            }
             TQV_UNROLL for (int w = 0; w < n_words; w += 4) {
-                const uint8_t *units[TQV_UNITS];
-                tqv_bits out[4];
-                TQV_UNROLL for (int u = 0; u < TQV_UNITS; u++)
-                    units[u] = row + at[u] + 4 * w;
-                tqv_load_quad(units, rows.stride, out);
-                TQV_UNROLL for (int j = 0; j < 4; j++)
-                    if (w + j < n_words)
-                        t->words[i / 4 + quad][w + j] = out[j];
+                tqv_repack_columns(columns, rows.stride, n_words - w < 4 ? n_words - w : 4, out + 64 * w);
+                TQV_UNROLL for (int c = 0; c < COLUMNS; c++)
+                    columns[c] += n_words - w < 4 ? 4 * (n_words - w) : 16;
             }
+            if (half)
+                repack_half(columns, rows.stride, out + 64 * n_words);
         }
     }
 }
 
-static void load_gains(tile *t, int b) {
-    for (int i = 0; i < t->keys->n; i += TQV_LANES) {
-        const group rows = group_at(t->keys, i, ROW_BYTES, t->stage, STAGE_STRIDE);
-        for (int j = 0; j < CODE_WORDS; j++) {
-            const codes c = load_codes(rows.row + b * BLOCK_BYTES + 2 + 4 * j, rows.stride);
-            for (int half = 0; half < 2; half++) {
-                const tqv_bits g = tqv_transpose_bytes(c.gain[half]);
-                tqv_bstore(t->even[half][j][i / 4], tqv_and(g, tqv_bset1(EVEN)));
-                tqv_bstore(t->odd[half][j][i / 4], tqv_and(g, tqv_bset1(ODD)));
-                tqv_bstore(t->sign[half][j][i / 4],
-                           tqv_and(tqv_transpose_bytes(c.code[half]), tqv_bset1(0x08080808)));
-            }
-        }
+/* n vectors of numbers by columns, for a set of m units. planes: of each column's unit, a number per quad, `stride` apart. */
+TQV_INLINE void to_columns(const int m, int n, const int32_t *const planes[COLUMNS], const int stride, int32_t *out) {
+    if (m == COLUMNS && stride == 1) {
+        for (int i = 0; i < n; i += TQV_LANES) /* whole vectors, of which there are enough in planes and out */
+            tqv_interleave(planes[0] + i, planes[1] + i, planes[2] + i, planes[3] + i, out + COLUMNS * i);
+        return;
     }
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < COLUMNS; c++)
+            out[COLUMNS * i + c] = planes[c][(i * (COLUMNS / m) + c / m) * stride];
 }
 
-/* Adds the tile's rows to `count` groups of values from `first` on. unit: the first unit of its block. */
-TQV_INLINE void accumulate_groups(const int gqa, const int first, const int count, const place *places, const int n_words,
-                                  const tile *t, int unit, const int32_t *weights, const float *factor,
-                                  const float *decay, float *acc) {
+/* headers: of the block; first: the set's first unit in it. */
+TQV_INLINE void load_gains(const int m, const uint8_t *headers, int first, gains *out) {
+    int32_t codes[2][2 * QUADS], columns[SET_COLUMNS]; /* codes: of pairs of units, [quad][unit] */
+    const int32_t *planes[COLUMNS];
+    for (int j = 0; j < (m + 1) / 2; j++)
+        for (int i = 0; i < 2 * QUADS; i += TQV_LANES)
+            tqv_bstore(codes[j] + i, tqv_key_bytes(tqv_bload(headers + (1 + first / 2 + j) * HALVES_STRIDE + 4 * i)));
+    for (int c = 0; c < COLUMNS; c++)
+        planes[c] = codes[c % m / 2] + (first + c % m) % 2;
+    to_columns(m, QUADS * m / COLUMNS, planes, 2, columns);
+    for (int i = 0; i < QUADS * m; i += TQV_LANES)
+        for (int half = 0; half < 2; half++) {
+            const tqv_bits x = tqv_bload(columns + i);
+            const tqv_bits code = tqv_and(half ? tqv_srl16(x, 4) : x, tqv_bset1(0x0f0f0f0f));
+            const tqv_bits gain = tqv_lookup(tqv_table(GAINS), code);
+            tqv_bstore(out->even[half] + i, tqv_and(gain, tqv_bset1(EVEN)));
+            tqv_bstore(out->odd[half] + i, tqv_and(gain, tqv_bset1(ODD)));
+            tqv_bstore(out->sign[half] + i, tqv_and(code, tqv_bset1(0x08080808)));
+        }
+}
+
+/* As many heads and groups of values at a time as leave all sums in registers. */
+TQV_INLINE int value_heads(const int gqa) {
+    return gqa * SUM_VECTORS <= TQV_SUMS ? gqa : (gqa + 1) / 2;
+}
+TQV_INLINE int value_groups(const int gqa) {
+    return fitting(value_heads(gqa), 4);
+}
+
+/* Passes over a set with `all` groups of values. */
+TQV_INLINE int n_passes(const int gqa, const int all) {
+    const int groups = value_groups(gqa) < all ? value_groups(gqa) : all;
+    return 16 / TQV_LANES * (all / groups) * (value_heads(gqa) < gqa ? 2 : 1);
+}
+TQV_INLINE int all_passes(const int gqa) {
+    return 1 * n_passes(gqa, 8);
+}
+
+/* Adds the keys of a set to `count` groups of values from `first` on, of `heads` heads from first_head on. part: of the 64
+ * bytes of its vectors. */
+TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int heads, const int m, const int single,
+                                const int tail, const int first, const int count, const set *s, int part, int fetched) {
+    const int n_words = tail ? TAIL_WORDS : UNIT_WORDS, bytes = 64 * n_words + (tail ? 32 * HALF : 0);
+    const int column = part * TQV_LANES / 8 * 2, head_weights = single ? 2 * QUADS : 2 * SET_COLUMNS;
+    const int32_t *weights = s->weights + first_head * head_weights;
     const tqv_bits table = centroid_table();
-    sums sum[TQ_MAX_GQA][4];
-    operands c[4];
-    TQV_UNROLL for (int h = 0; h < gqa; h++)
+    sums sum[TQ_MAX_GQA][8];
+    TQV_UNROLL for (int h = 0; h < heads; h++)
         TQV_UNROLL for (int g = 0; g < count; g++)
-            sum[h][g] = no_sums(tqv_bzero());
-    for (int quad = 0; quad < t->quads; quad++) {
-        tqv_bits x[3 + 1];
-        TQV_UNROLL for (int w = 0; w < n_words; w++)
-            x[w] = t->words[quad][w];
-        if (places == UNIT && first + count > 6)
-            x[n_words] = unit_spare(x);
-        TQV_UNROLL for (int g = 0; g < count; g++) {
-            const int half = (first + g) / 4, lane = unit % 4, word = unit / 4;
-            const gain by = {tqv_units(t->even[half][word][quad] + lane), tqv_units(t->odd[half][word][quad] + lane),
-                             tqv_units(t->sign[half][word][quad] + lane)};
-            c[g] = decode_group(x, places[first + g], table, by);
-        }
-        TQV_UNROLL for (int h = 0; h < gqa; h++) {
-            const int32_t *w = weights + h * HEAD_WEIGHTS + quad * 2 * TQV_UNITS;
-            const tqv_bits first_w = tqv_units(w), second_w = tqv_units(w + TQV_UNITS);
-            TQV_UNROLL for (int g = 0; g < count; g++)
-                sum[h][g] = add_products(sum[h][g], c[g], first_w, second_w);
+            sum[h][g] = sums_from(tqv_bzero());
+    const uint8_t *at = s->payload + part * TQV_LANES * 4;
+    for (int group = 0; group < s->n_groups; group++) {
+        fetch(s->ahead, group, fetched, all_passes(gqa));
+        for (int i = group * m; i < (group + 1) * m; i++, at += bytes) {
+            words x = {.at = at};
+            operands c[8];
+            TQV_UNROLL for (int g = 0; g < count; g++) {
+                const place place = tail ? UNIT[(first + g) % 4] : UNIT[first + g];
+                const int half = (first + g) / 4, k = COLUMNS * i + column;
+                const gain by = {tqv_columns(s->gains->even[half] + k), tqv_columns(s->gains->odd[half] + k),
+                                 tqv_columns(s->gains->sign[half] + k)};
+                c[g] = decode_group(x, place, table, by);
+            }
+            TQV_UNROLL for (int h = 0; h < heads; h++) {
+                const int32_t *w = weights + h * head_weights;
+                const tqv_bits high = single ? tqv_bset1(w[i]) : tqv_columns(w + COLUMNS * i + column);
+                const tqv_bits low = single ? tqv_bset1(w[QUADS + i]) : tqv_columns(w + SET_COLUMNS + COLUMNS * i + column);
+                TQV_UNROLL for (int g = 0; g < count; g++)
+                    sum[h][g] = add_products(sum[h][g], c[g], high, low);
+            }
         }
     }
-    (void)unit;
-    TQV_UNROLL for (int h = 0; h < gqa; h++)
+    TQV_UNROLL for (int h = 0; h < heads; h++)
         TQV_UNROLL for (int g = 0; g < count; g++) {
-            float *to = acc + h * ACC_VALUES + (first + g) * TQV_LANES;
-            const tqv_f32 old = tqv_mul(tqv_load(to), tqv_set1(decay[h]));
-            tqv_store(to, tqv_fma(tqv_from_i32(total_of(sum[h][g])), tqv_set1(factor[h]), old));
+            float *to = s->acc + (first_head + h) * ACC_VALUES + 16 * (first + g) + part * TQV_LANES;
+            const tqv_f32 old = tqv_mul(tqv_load(to), tqv_set1(s->decay[first_head + h]));
+            tqv_store(to, tqv_fma(tqv_from_i32(total_of(sum[h][g])), tqv_set1(s->factor[first_head + h]), old));
         }
 }
 
-/* Groups of values per pass: more share the loads of weights, fewer leave all sums in registers. */
-TQV_INLINE int groups_per_pass(const int gqa) {
-    return gqa <= 2 ? 4 : gqa <= 4 ? 2 : 1;
+/* single: the units of a key have one scale. */
+TQV_SPECIALISE void accumulate_set(const int gqa, const int m, const int single, const int tail, const set *s) {
+    const int heads = value_heads(gqa), groups = value_groups(gqa), all = tail ? 4 : 8;
+    int pass = s->part;
+    for (int part = 0; part < 16 / TQV_LANES; part++)
+        TQV_UNROLL for (int g = 0; g < all; g += groups) {
+            const int count = groups < all ? groups : all;
+            accumulate_pass(gqa, 0, heads, m, single, tail, g, count, s, part, pass++);
+            if (heads < gqa)
+                accumulate_pass(gqa, heads, gqa - heads, m, single, tail, g, count, s, part, pass++);
+        }
 }
 
-TQV_SPECIALISE void accumulate(const int gqa, const tq_keys *keys, const int32_t *weights, int n_scales,
-                               const float *factor, const float *decay, float *acc) {
-    tile t;
-    (void)n_scales;
-    t.keys = keys;
-    t.quads = (keys->n + TQV_LANES - 1) / TQV_LANES * (TQV_LANES / 4);
-    for (int i = 0; i < UNIT_GROUPS; i++) {
-        const int first = i * TQV_UNITS;
-        size_t at[TQV_UNITS];
-        for (int u = 0; u < TQV_UNITS; u++) /* the last again where there are no more */
-            at[u] = unit_at(first + u < ALL_UNITS ? first + u : ALL_UNITS - 1);
-        if (first % UNITS == 0)
-            load_gains(&t, first / UNITS);
-        transpose(&t, at, UNIT_WORDS);
-        TQV_UNROLL for (int g = 0; g < 8; g += groups_per_pass(gqa))
-            accumulate_groups(gqa, g, groups_per_pass(gqa), UNIT, UNIT_WORDS, &t, first % UNITS,
-                              weights + SET_OF[i] * SET_WEIGHTS, factor, decay, acc + i * WIDE);
+typedef void (*accumulate_set_fn)(const set *s);
+
+/* accumulate_set at a GQA ratio for each kind of set. */
+typedef struct set_functions {
+    accumulate_set_fn set2;
+} set_functions;
+
+/* Weights of a set by columns, of m units from first_unit on. weights: [head][scale][2][quad]. */
+static void weights_to_columns(int gqa, const int m, int first_unit, int n_groups, const int32_t *weights, int n_scales,
+                               int32_t *out) {
+    for (int i = 0; i < 2 * gqa; i++, out += SET_COLUMNS) {
+        const int32_t *planes[COLUMNS];
+        for (int c = 0; c < COLUMNS; c++) {
+            const int scale = n_scales == 1 ? 0 : (first_unit + c % m) / BLOCK_UNITS;
+            planes[c] = weights + ((i / 2 * n_scales + scale) * 2 + i % 2) * QUADS;
+        }
+        to_columns(m, n_groups * m, planes, 1, out);
+        if (m * n_groups * COLUMNS % 16) /* whole vectors */
+            memset(out + m * n_groups * COLUMNS, 0, 48);
+    }
+}
+
+TQV_INLINE void accumulate(const int gqa, const int tiled, const tq_keys *keys, const int32_t *weights, int n_scales,
+                           const float *factor, const float *decay, float *acc, const set_functions *functions) {
+    const ahead ahead = ahead_of(tiled, keys);
+    _Alignas(64) uint8_t repacked[QUADS * 96];
+    _Alignas(64) int32_t columns[TQ_MAX_GQA * 2 * SET_COLUMNS];
+    set s = {.ahead = &ahead, .n_groups = (keys->n + TQ_GROUP - 1) / TQ_GROUP, .factor = factor, .decay = decay};
+    uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
+    const uint8_t *headers = headers_of(tiled, keys, 1, 1, gathered);
+    gains gains;
+    s.gains = &gains;
+    for (int first = 0; first < 2; first += 2) {
+        s.payload = tiled ? keys->group[0] + 16 * QUADS * UNIT_WORDS * first : repacked;
+        if (!tiled)
+            repack_set(keys, 2, first, 3, 0, repacked);
+        load_gains(2, headers + first / BLOCK_UNITS * HALVES * HALVES_STRIDE, first % BLOCK_UNITS, &gains);
+        s.acc = acc + 0 + (first - 0) * 32;
+        weights_to_columns(gqa, 2, first, s.n_groups, weights, n_scales, columns);
+        s.weights = columns;
+        functions->set2(&s);
+        s.part += n_passes(gqa, 8);
     }
 }
 
 static void finish(const float *acc, float *out) {
-    float y[HEAD_DIM];
-    for (int unit = 0; unit < (HEAD_DIM + 31) / 32; unit++) {
-        const int tail = unit >= ALL_UNITS; /* alone in its group, whatever number it has */
-        const float *from = acc + (tail ? UNIT_GROUPS : unit / TQV_UNITS) * WIDE + (tail ? 0 : unit % TQV_UNITS);
-        for (int i = 0; i < 32 && 32 * unit + i < HEAD_DIM; i++)
-            y[32 * unit + i] = from[i / 4 * TQV_LANES + i % 4 * TQV_UNITS];
-    }
+    float y[HEAD_DIM] = {0};
+    for (int first = 0; first < 2; first += 2)
+        for (int g = 0; g < 8; g++)
+            for (int lane = 0; lane < 16; lane++, acc++)
+                y[32 * (first + (lane / 8 * 2 + lane % 2) % 2) + 4 * g + lane % 8 / 2] += *acc;
     rotate(y);
     tq_flip_signs(y, HEAD_DIM, V_SIGNS);
     memcpy(out, y, sizeof y);
 }
 
-/* ---- one pair of stages per GQA ratio ----------------------------------------------------------------------------- */
+/* ---- one pair of stages per GQA ratio and layout ------------------------------------------------------------------- */
 
-TQ_AT_GQA(1)
-const tq_k_stage tqk_gain3_d64_k_g1_rows__c = {PREPARED_BYTES(1), prepare_g1, score_g1};
+static void prepare_g1(const float *q, size_t q_head_stride, float factor, void *prepared) {
+    prepare(1, q, q_head_stride, factor, prepared);
+}
+static void score_1_g1(const batch *batch) {
+    score_batch(1, 1, batch);
+}
+static void accumulate_set2_g1(const set *s) {
+    accumulate_set(1, 2, 0, 0, s);
+}
+static const set_functions FUNCTIONS_G1 = {.set2 = accumulate_set2_g1};
+static void attend_k_g1_rows(const void *prepared, const tq_keys *keys, float *scores) {
+    score(1, 0, prepared, keys, scores, NULL, score_1_g1);
+}
+static void attend_v_g1_rows(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                                const float *decay, float *acc) {
+    accumulate(1, 0, keys, weights, n_scales, factor, decay, acc, &FUNCTIONS_G1);
+}
+const tq_k_stage tqk_gain3_d64_k_g1_rows__c = {PREPARED_BYTES(1), prepare_g1, attend_k_g1_rows};
 const tq_v_stage tqk_gain3_d64_v_g1_rows__c = {
-    N_BLOCKS, N_SETS, SCALE_SETS, 0x1.7a26p+18f, 0, ACC_VALUES, scales_of, accumulate_g1, finish};
-TQ_AT_GQA(3)
-const tq_k_stage tqk_gain3_d64_k_g3_rows__c = {PREPARED_BYTES(3), prepare_g3, score_g3};
+    N_BLOCKS, 0x1.7a26p+18f, 0, ACC_VALUES, scales_rows, attend_v_g1_rows, finish};
+static void attend_k_g1_tile_cpu(const void *prepared, const tq_keys *keys, float *scores) {
+    score(1, 1, prepared, keys, scores, NULL, score_1_g1);
+}
+static void attend_v_g1_tile_cpu(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                                const float *decay, float *acc) {
+    accumulate(1, 1, keys, weights, n_scales, factor, decay, acc, &FUNCTIONS_G1);
+}
+const tq_k_stage tqk_gain3_d64_k_g1_tile_cpu__c = {PREPARED_BYTES(1), prepare_g1, attend_k_g1_tile_cpu};
+const tq_v_stage tqk_gain3_d64_v_g1_tile_cpu__c = {
+    N_BLOCKS, 0x1.7a26p+18f, 0, ACC_VALUES, scales_tile_cpu, attend_v_g1_tile_cpu, finish};
+static void prepare_g3(const float *q, size_t q_head_stride, float factor, void *prepared) {
+    prepare(3, q, q_head_stride, factor, prepared);
+}
+static void score_1_g3(const batch *batch) {
+    score_batch(3, 1, batch);
+}
+static void accumulate_set2_g3(const set *s) {
+    accumulate_set(3, 2, 0, 0, s);
+}
+static const set_functions FUNCTIONS_G3 = {.set2 = accumulate_set2_g3};
+static void attend_k_g3_rows(const void *prepared, const tq_keys *keys, float *scores) {
+    score(3, 0, prepared, keys, scores, NULL, score_1_g3);
+}
+static void attend_v_g3_rows(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                                const float *decay, float *acc) {
+    accumulate(3, 0, keys, weights, n_scales, factor, decay, acc, &FUNCTIONS_G3);
+}
+const tq_k_stage tqk_gain3_d64_k_g3_rows__c = {PREPARED_BYTES(3), prepare_g3, attend_k_g3_rows};
 const tq_v_stage tqk_gain3_d64_v_g3_rows__c = {
-    N_BLOCKS, N_SETS, SCALE_SETS, 0x1.7a26p+18f, 0, ACC_VALUES, scales_of, accumulate_g3, finish};
-TQ_AT_GQA(4)
-const tq_k_stage tqk_gain3_d64_k_g4_rows__c = {PREPARED_BYTES(4), prepare_g4, score_g4};
+    N_BLOCKS, 0x1.7a26p+18f, 0, ACC_VALUES, scales_rows, attend_v_g3_rows, finish};
+static void attend_k_g3_tile_cpu(const void *prepared, const tq_keys *keys, float *scores) {
+    score(3, 1, prepared, keys, scores, NULL, score_1_g3);
+}
+static void attend_v_g3_tile_cpu(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                                const float *decay, float *acc) {
+    accumulate(3, 1, keys, weights, n_scales, factor, decay, acc, &FUNCTIONS_G3);
+}
+const tq_k_stage tqk_gain3_d64_k_g3_tile_cpu__c = {PREPARED_BYTES(3), prepare_g3, attend_k_g3_tile_cpu};
+const tq_v_stage tqk_gain3_d64_v_g3_tile_cpu__c = {
+    N_BLOCKS, 0x1.7a26p+18f, 0, ACC_VALUES, scales_tile_cpu, attend_v_g3_tile_cpu, finish};
+static void prepare_g4(const float *q, size_t q_head_stride, float factor, void *prepared) {
+    prepare(4, q, q_head_stride, factor, prepared);
+}
+static void score_1_g4(const batch *batch) {
+    score_batch(4, 1, batch);
+}
+static void accumulate_set2_g4(const set *s) {
+    accumulate_set(4, 2, 0, 0, s);
+}
+static const set_functions FUNCTIONS_G4 = {.set2 = accumulate_set2_g4};
+static void attend_k_g4_rows(const void *prepared, const tq_keys *keys, float *scores) {
+    score(4, 0, prepared, keys, scores, NULL, score_1_g4);
+}
+static void attend_v_g4_rows(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                                const float *decay, float *acc) {
+    accumulate(4, 0, keys, weights, n_scales, factor, decay, acc, &FUNCTIONS_G4);
+}
+const tq_k_stage tqk_gain3_d64_k_g4_rows__c = {PREPARED_BYTES(4), prepare_g4, attend_k_g4_rows};
 const tq_v_stage tqk_gain3_d64_v_g4_rows__c = {
-    N_BLOCKS, N_SETS, SCALE_SETS, 0x1.7a26p+18f, 0, ACC_VALUES, scales_of, accumulate_g4, finish};
-TQ_AT_GQA(8)
-const tq_k_stage tqk_gain3_d64_k_g8_rows__c = {PREPARED_BYTES(8), prepare_g8, score_g8};
+    N_BLOCKS, 0x1.7a26p+18f, 0, ACC_VALUES, scales_rows, attend_v_g4_rows, finish};
+static void attend_k_g4_tile_cpu(const void *prepared, const tq_keys *keys, float *scores) {
+    score(4, 1, prepared, keys, scores, NULL, score_1_g4);
+}
+static void attend_v_g4_tile_cpu(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                                const float *decay, float *acc) {
+    accumulate(4, 1, keys, weights, n_scales, factor, decay, acc, &FUNCTIONS_G4);
+}
+const tq_k_stage tqk_gain3_d64_k_g4_tile_cpu__c = {PREPARED_BYTES(4), prepare_g4, attend_k_g4_tile_cpu};
+const tq_v_stage tqk_gain3_d64_v_g4_tile_cpu__c = {
+    N_BLOCKS, 0x1.7a26p+18f, 0, ACC_VALUES, scales_tile_cpu, attend_v_g4_tile_cpu, finish};
+static void prepare_g8(const float *q, size_t q_head_stride, float factor, void *prepared) {
+    prepare(8, q, q_head_stride, factor, prepared);
+}
+static void score_1_g8(const batch *batch) {
+    score_batch(8, 1, batch);
+}
+static void accumulate_set2_g8(const set *s) {
+    accumulate_set(8, 2, 0, 0, s);
+}
+static const set_functions FUNCTIONS_G8 = {.set2 = accumulate_set2_g8};
+static void attend_k_g8_rows(const void *prepared, const tq_keys *keys, float *scores) {
+    score(8, 0, prepared, keys, scores, NULL, score_1_g8);
+}
+static void attend_v_g8_rows(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                                const float *decay, float *acc) {
+    accumulate(8, 0, keys, weights, n_scales, factor, decay, acc, &FUNCTIONS_G8);
+}
+const tq_k_stage tqk_gain3_d64_k_g8_rows__c = {PREPARED_BYTES(8), prepare_g8, attend_k_g8_rows};
 const tq_v_stage tqk_gain3_d64_v_g8_rows__c = {
-    N_BLOCKS, N_SETS, SCALE_SETS, 0x1.7a26p+18f, 0, ACC_VALUES, scales_of, accumulate_g8, finish};
+    N_BLOCKS, 0x1.7a26p+18f, 0, ACC_VALUES, scales_rows, attend_v_g8_rows, finish};
+static void attend_k_g8_tile_cpu(const void *prepared, const tq_keys *keys, float *scores) {
+    score(8, 1, prepared, keys, scores, NULL, score_1_g8);
+}
+static void attend_v_g8_tile_cpu(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                                const float *decay, float *acc) {
+    accumulate(8, 1, keys, weights, n_scales, factor, decay, acc, &FUNCTIONS_G8);
+}
+const tq_k_stage tqk_gain3_d64_k_g8_tile_cpu__c = {PREPARED_BYTES(8), prepare_g8, attend_k_g8_tile_cpu};
+const tq_v_stage tqk_gain3_d64_v_g8_tile_cpu__c = {
+    N_BLOCKS, 0x1.7a26p+18f, 0, ACC_VALUES, scales_tile_cpu, attend_v_g8_tile_cpu, finish};
 /* ---- prefill: a lane is a key ------------------------------------------------------------------------------------- */
 
-enum {
-    WORDS = ALL_UNITS * UNIT_WORDS, /* of payload in a row */
-    HALVES = 0, /* of payload behind them */
-};
 static const int8_t LEVELS[16] = {-76, -46, -24, -5, 13, 32, 54, 88, 76, 46, 24, 5, -13, -32, -54, -88};
 static const int8_t SIGNED_GAINS[16] = {28, 33, 36, 40, 44, 49, 55, 63, -28, -33, -36, -40, -44, -49, -55, -63};
 
-/* TQ_GROUP keys, beside each other whatever the layout of the cache. */
-typedef struct unpacked {
-    _Alignas(64) float scale[N_BLOCKS][TQ_GROUP];
-    int32_t words[WORDS + HALVES][TQ_GROUP]; /* in the order of a row; a half as vectors want it, see tqv_load_half */
-    int32_t codes[N_BLOCKS * CODE_WORDS + 1][TQ_GROUP]; /* of gains, a nibble per sub-block */
-} unpacked;
-
 /* Values of n groups of four, times by[] of their half of a unit, each TQV_LANES keys, to out. */
-TQV_INLINE void decode_groups(const int n, const place *places, const tqv_bits *x, const tqv_f32 *by, float *out,
-                              const int pitch) {
+TQV_INLINE void decode_groups(const int n, const place *places, const words x, const tqv_f32 *by, float *out, const int pitch) {
     const tqv_bits table = tqv_table((const void *)LEVELS);
     TQV_UNROLL for (int g = 0; g < n; g++) {
-        const tqv_bits index = tqv_and(tqv_srl16(x[places[g].word], places[g].shift), tqv_bset1(0x01010101 * 7));
-        const tqv_bits levels = tqv_lookup(table, index);
+        const tqv_bits word = word_at(x, places[g].word);
+        const tqv_bits levels =
+            tqv_lookup(table, tqv_and(tqv_srl16(word, places[g].shift), tqv_bset1(0x01010101 * 7)));
         TQV_UNROLL for (int y = 0; y < 4; y++)
             tqv_store(out + (4 * g + y) * pitch, tqv_mul(tqv_from_byte(levels, y), by[g / 4]));
     }
 }
 
-/* out[j * pitch + lane] = value j of keys i to i + TQV_LANES - 1. */
-TQV_INLINE void decode_keys(const unpacked *from, int i, float *out, const int pitch) {
-    const int32_t(*words)[TQ_GROUP] = from->words;
-    for (int b = 0; b < N_BLOCKS; b++, out += BLOCK * pitch) {
-        const tqv_f32 scale = tqv_load(from->scale[b] + i);
-        tqv_bits gain[CODE_WORDS][2]; /* of the even and the odd sub-blocks, a byte each */
-        TQV_UNROLL for (int j = 0; j < CODE_WORDS; j++) {
-            const tqv_bits codes = tqv_bload(from->codes[b * CODE_WORDS + j] + i), nibble = tqv_bset1(0x0f0f0f0f);
+/* out[j * pitch + lane] = value j of TQV_LANES keys from key i of a group on. payload: of the group; header: of key i. */
+TQV_INLINE void decode_keys(const uint8_t *payload, int i, const uint8_t *header, float *out, const int pitch) {
+    for (int b = 0; b < N_BLOCKS; b++, header += HALVES * HALVES_STRIDE, out += BLOCK * pitch) {
+        const tqv_f32 scale = tqv_mul(tqv_from_f16(header), tqv_set1(STEP));
+        words x = {.at = key_in(payload, i, 4) + 64 * b * BLOCK_WORDS};
+        tqv_bits gain[HALVES - 1][2]; /* of the halves of two units, a byte each */
+        TQV_UNROLL for (int j = 0; j < HALVES - 1; j++) {
+            const tqv_bits codes = tqv_from_u16(header + (1 + j) * HALVES_STRIDE), nibble = tqv_bset1(0x0f0f0f0f);
             gain[j][0] = tqv_lookup(tqv_table((const void *)SIGNED_GAINS), tqv_and(codes, nibble));
             gain[j][1] = tqv_lookup(tqv_table((const void *)SIGNED_GAINS), tqv_and(tqv_srl16(codes, 4), nibble));
         }
-        for (int u = 0; u < UNITS; u++, words += UNIT_WORDS) {
-            tqv_bits x[UNIT_WORDS + 1];
-            TQV_UNROLL for (int w = 0; w < UNIT_WORDS; w++)
-                x[w] = tqv_bload(words[w] + i);
-            x[UNIT_WORDS] = unit_spare(x);
-            const tqv_f32 by[2] = {tqv_mul(scale, tqv_from_byte(gain[u / 4][0], u % 4)),
-                                   tqv_mul(scale, tqv_from_byte(gain[u / 4][1], u % 4))};
+        for (int u = 0; u < UNITS; u++, x.at += 64 * UNIT_WORDS) {
+            const tqv_f32 by[2] = {tqv_mul(scale, tqv_from_byte(gain[u / 2][0], u % 2)),
+                                   tqv_mul(scale, tqv_from_byte(gain[u / 2][1], u % 2))};
             decode_groups(8, UNIT, x, by, out + 32 * u * pitch, pitch);
         }
     }
 }
 
-/* Keys first to first + TQ_GROUP - 1 of a step. */
-typedef void (*unpack_fn)(const tq_keys *keys, int first, unpacked *out);
+/* The payload of group g of a step as a tile of K has it; buffer: for one that does not. */
+typedef const uint8_t *(*payload_fn)(const tq_keys *keys, int g, uint8_t *buffer);
 
-TQV_INLINE void decode_k(const tq_keys *keys, unpack_fn unpack, float *panel) {
-    unpacked group;
-    for (int i = 0; i < keys->n; i += TQ_GROUP) {
-        unpack(keys, i, &group);
-        for (int j = 0; j < TQ_GROUP && i + j < keys->n; j += TQV_LANES)
-            decode_keys(&group, j, keys_in_panel(panel, i + j, HEAD_DIM), STRIP);
+TQV_INLINE void decode_k(const int tiled, payload_fn payload_of, const tq_keys *keys, float *panel) {
+    uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
+    _Alignas(64) uint8_t buffer[GROUP_BYTES];
+    const uint8_t *headers = headers_of(tiled, keys, 0, 1, gathered), *payload = NULL;
+    for (int i = 0; i < keys->n; i += TQV_LANES) {
+        if (i % TQ_GROUP == 0)
+            payload = payload_of(keys, i / TQ_GROUP, buffer);
+        decode_keys(payload, i % TQ_GROUP, headers + 2 * i, keys_in_panel(panel, i, HEAD_DIM), STRIP);
     }
 }
 
 /* Transposed: a key's values lie beside each other. */
-TQV_INLINE void decode_v(const tq_keys *keys, unpack_fn unpack, float *panel) {
-    unpacked group;
+TQV_INLINE void decode_v(const int tiled, payload_fn payload_of, const tq_keys *keys, float *panel) {
+    uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
+    _Alignas(64) uint8_t buffer[GROUP_BYTES];
     _Alignas(64) float values[HEAD_DIM * TQV_LANES];
+    const uint8_t *headers = headers_of(tiled, keys, 0, 1, gathered), *payload = NULL;
     for (int i = 0; i < keys->n; i += TQV_LANES) {
         if (i % TQ_GROUP == 0)
-            unpack(keys, i, &group);
-        decode_keys(&group, i % TQ_GROUP, values, TQV_LANES);
+            payload = payload_of(keys, i / TQ_GROUP, buffer);
+        decode_keys(payload, i % TQ_GROUP, headers + 2 * i, values, TQV_LANES);
         for (int j = 0, width; j < HEAD_DIM; j += TQV_LANES) {
             float *to = values_in_panel(panel, i, j, HEAD_DIM, &width);
             TQV_UNROLL for (int r = 0; r < TQV_LANES; r += 4) {
@@ -486,31 +835,14 @@ static void rotate_out(float *row) {
     tq_flip_signs(row, HEAD_DIM, V_SIGNS);
 }
 
-/* Words of n words of rows, from 4 at a time. */
-TQV_INLINE void unpack_words(const int n, const uint8_t *row, size_t stride, int i, int32_t (*out)[TQ_GROUP]) {
-    TQV_UNROLL for (int w = 0; w < n; w += 4) {
-        tqv_bits x[4];
-        tqv_load_words(row + 4 * w, stride, x);
-        TQV_UNROLL for (int c = 0; c < 4; c++)
-            if (w + c < n)
-                tqv_bstore(out[w + c] + i, x[c]);
-    }
+static const uint8_t *payload_rows(const tq_keys *keys, int g, uint8_t *buffer) {
+    repack_keys(keys, g, buffer);
+    return buffer;
 }
 
-static void unpack_rows(const tq_keys *keys, int first, unpacked *out) {
-    uint8_t stage[TQV_LANES * STAGE_STRIDE];
-    for (int i = 0; i < TQ_GROUP && first + i < keys->n; i += TQV_LANES) {
-        const group rows = group_at(keys, first + i, ROW_BYTES, stage, STAGE_STRIDE);
-        int32_t(*words)[TQ_GROUP] = out->words;
-        for (int b = 0; b < N_BLOCKS; b++) {
-            const uint8_t *block = rows.row + b * BLOCK_BYTES;
-            tqv_store(out->scale[b] + i, tqv_mul(tqv_load_scales(block, rows.stride), tqv_set1(STEP)));
-            for (int j = 0; j < CODE_WORDS; j++)
-                tqv_bstore(out->codes[b * CODE_WORDS + j] + i, tqv_load_dwords(block + 2 + 4 * j, rows.stride));
-            for (int u = 0; u < UNITS; u++, words += UNIT_WORDS)
-                unpack_words(UNIT_WORDS, block + HEADER + u * UNIT_BYTES, rows.stride, i, words);
-        }
-    }
+static const uint8_t *payload_k_tile(const tq_keys *keys, int g, uint8_t *buffer) {
+    (void)buffer;
+    return keys->group[0] + g * GROUP_BYTES;
 }
 
 /* Where the words of some units lie in tiles of V, see docs/formats.md. */
@@ -518,33 +850,6 @@ typedef struct unit_set {
     int at, step, columns, words, first_word;
 } unit_set;
 static const unit_set V_SETS[] = {{0, 192, 2, 3, 0}};
-enum { GROUP_BYTES = TQ_GROUP * (4 * WORDS + 2 * HALVES), TILE_PAYLOAD = TQ_MAX_TILE / TQ_GROUP * GROUP_BYTES };
-
-static inline uint32_t half_at(const uint8_t *p) {
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
-}
-
-/* What K and V have in common: the halves of headers, [half][key]. */
-static void unpack_headers(const uint8_t *tile, int first, unpacked *out) {
-    enum { CODE_HALVES = (HEADER - 2) / 2, STEP_BYTES = 2 * TQ_MAX_TILE };
-    const uint8_t *half = tile + TILE_PAYLOAD + 2 * first;
-    for (int b = 0; b < N_BLOCKS; b++, half += (1 + CODE_HALVES) * STEP_BYTES) {
-        for (int i = 0; i < TQ_GROUP; i += TQV_LANES)
-            tqv_store(out->scale[b] + i, tqv_mul(tqv_from_f16(half + 2 * i), tqv_set1(STEP)));
-        for (int j = 0; j < CODE_HALVES; j++)
-            for (int i = 0; i < TQ_GROUP; i++) {
-                const uint32_t code = half_at(half + (1 + j) * STEP_BYTES + 2 * i);
-                int32_t *to = &out->codes[b * CODE_WORDS + j / 2][i];
-                *to = (int32_t)(j % 2 ? (uint32_t)*to | code << 16 : code);
-            }
-    }
-}
-
-static void unpack_k_tile(const tq_keys *keys, int first, unpacked *out) {
-    const uint8_t *from = keys->group[0] + first / TQ_GROUP * GROUP_BYTES;
-    memcpy(out->words, from, sizeof out->words[0] * WORDS);
-    unpack_headers(keys->group[0], first, out);
-}
 
 /* One word of four keys, 64 bytes, from [column / 2][byte of the word][column % 2][key] to [column][key][byte]. */
 static void transpose_quads(const uint8_t *from, uint32_t out[4][4]) {
@@ -567,39 +872,39 @@ static void transpose_quads(const uint8_t *from, uint32_t out[4][4]) {
     }
 }
 
-static void unpack_v_tile(const tq_keys *keys, int first, unpacked *out) {
+static const uint8_t *payload_v_tile(const tq_keys *keys, int g, uint8_t *buffer) {
     for (const unit_set *s = V_SETS; s < V_SETS + sizeof V_SETS / sizeof *V_SETS; s++) {
-        const uint8_t *from = keys->group[0] + s->at + first / TQ_GROUP * s->columns * s->step;
+        const uint8_t *from = keys->group[0] + s->at + g * s->columns * s->step;
         for (int i = 0; i < s->columns; i++, from += s->step)
             for (int w = 0; w < s->words; w++) {
                 uint32_t quads[4][4];
                 transpose_quads(from + 64 * w, quads);
                 for (int c = 0; c < 4; c++) {
                     const int unit = c % s->columns, key = 16 / s->columns * i + 4 * (c / s->columns);
-                    memcpy(out->words[s->first_word + unit * s->words + w] + key, quads[c], sizeof quads[c]);
+                    memcpy(buffer + 64 * (s->first_word + unit * s->words + w) + 4 * key, quads[c], sizeof quads[c]);
                 }
             }
     }
-    unpack_headers(keys->group[0], first, out);
+    return buffer;
 }
 
 static void decode_k_rows(const tq_keys *keys, float *panel) {
-    decode_k(keys, unpack_rows, panel);
+    decode_k(0, payload_rows, keys, panel);
 }
 
 static void decode_v_rows(const tq_keys *keys, float *panel) {
-    decode_v(keys, unpack_rows, panel);
+    decode_v(0, payload_rows, keys, panel);
 }
 
 const tq_panel tqk_gain3_d64_k_panel_rows__c = {decode_k_rows, rotate_q};
 const tq_panel tqk_gain3_d64_v_panel_rows__c = {decode_v_rows, rotate_out};
 
 static void decode_k_tile_cpu(const tq_keys *keys, float *panel) {
-    decode_k(keys, unpack_k_tile, panel);
+    decode_k(1, payload_k_tile, keys, panel);
 }
 
 static void decode_v_tile_cpu(const tq_keys *keys, float *panel) {
-    decode_v(keys, unpack_v_tile, panel);
+    decode_v(1, payload_v_tile, keys, panel);
 }
 
 const tq_panel tqk_gain3_d64_k_panel_tile_cpu__c = {decode_k_tile_cpu, rotate_q};

@@ -638,12 +638,20 @@ extern void tqk_prefill__c(const tq_prefill_impl *impl, const tq_prefill_job *jo
 extern void tqk_decode__c(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out);
 extern const tq_k_stage tqk_turbo2_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_turbo2_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_turbo2_d64_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_turbo2_d64_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_turbo2_d64_k_g3_rows__c;
 extern const tq_v_stage tqk_turbo2_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_turbo2_d64_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_turbo2_d64_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_turbo2_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo2_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_turbo2_d64_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_turbo2_d64_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_turbo2_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo2_d64_v_g8_rows__c;
+extern const tq_k_stage tqk_turbo2_d64_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_turbo2_d64_v_g8_tile_cpu__c;
 extern const tq_panel tqk_turbo2_d64_k_panel_rows__c;
 extern const tq_panel tqk_turbo2_d64_v_panel_rows__c;
 extern const tq_panel tqk_turbo2_d64_k_panel_tile_cpu__c;
@@ -652,12 +660,20 @@ extern int tqk_turbo2_d64_append__c(const float *x, const float *mean, const uin
 extern void tqk_turbo2_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_turbo3_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_turbo3_d64_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_turbo3_d64_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_turbo3_d64_k_g3_rows__c;
 extern const tq_v_stage tqk_turbo3_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_turbo3_d64_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_turbo3_d64_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_turbo3_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo3_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_turbo3_d64_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_turbo3_d64_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_turbo3_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo3_d64_v_g8_rows__c;
+extern const tq_k_stage tqk_turbo3_d64_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_turbo3_d64_v_g8_tile_cpu__c;
 extern const tq_panel tqk_turbo3_d64_k_panel_rows__c;
 extern const tq_panel tqk_turbo3_d64_v_panel_rows__c;
 extern const tq_panel tqk_turbo3_d64_k_panel_tile_cpu__c;
@@ -666,12 +682,20 @@ extern int tqk_turbo3_d64_append__c(const float *x, const float *mean, const uin
 extern void tqk_turbo3_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo4_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_turbo4_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_turbo4_d64_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_turbo4_d64_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_turbo4_d64_k_g3_rows__c;
 extern const tq_v_stage tqk_turbo4_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_turbo4_d64_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_turbo4_d64_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_turbo4_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo4_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_turbo4_d64_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_turbo4_d64_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_turbo4_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo4_d64_v_g8_rows__c;
+extern const tq_k_stage tqk_turbo4_d64_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_turbo4_d64_v_g8_tile_cpu__c;
 extern const tq_panel tqk_turbo4_d64_k_panel_rows__c;
 extern const tq_panel tqk_turbo4_d64_v_panel_rows__c;
 extern const tq_panel tqk_turbo4_d64_k_panel_tile_cpu__c;
@@ -680,12 +704,20 @@ extern int tqk_turbo4_d64_append__c(const float *x, const float *mean, const uin
 extern void tqk_turbo4_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain2_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_gain2_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_gain2_d64_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_gain2_d64_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_gain2_d64_k_g3_rows__c;
 extern const tq_v_stage tqk_gain2_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_gain2_d64_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_gain2_d64_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_gain2_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_gain2_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_gain2_d64_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_gain2_d64_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_gain2_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_gain2_d64_v_g8_rows__c;
+extern const tq_k_stage tqk_gain2_d64_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_gain2_d64_v_g8_tile_cpu__c;
 extern const tq_panel tqk_gain2_d64_k_panel_rows__c;
 extern const tq_panel tqk_gain2_d64_v_panel_rows__c;
 extern const tq_panel tqk_gain2_d64_k_panel_tile_cpu__c;
@@ -694,12 +726,20 @@ extern int tqk_gain2_d64_append__c(const float *x, const float *mean, const uint
 extern void tqk_gain2_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_gain3_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_gain3_d64_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_gain3_d64_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_gain3_d64_k_g3_rows__c;
 extern const tq_v_stage tqk_gain3_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_gain3_d64_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_gain3_d64_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_gain3_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_gain3_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_gain3_d64_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_gain3_d64_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_gain3_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_gain3_d64_v_g8_rows__c;
+extern const tq_k_stage tqk_gain3_d64_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_gain3_d64_v_g8_tile_cpu__c;
 extern const tq_panel tqk_gain3_d64_k_panel_rows__c;
 extern const tq_panel tqk_gain3_d64_v_panel_rows__c;
 extern const tq_panel tqk_gain3_d64_k_panel_tile_cpu__c;
@@ -708,12 +748,20 @@ extern int tqk_gain3_d64_append__c(const float *x, const float *mean, const uint
 extern void tqk_gain3_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain4_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_gain4_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_gain4_d64_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_gain4_d64_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_gain4_d64_k_g3_rows__c;
 extern const tq_v_stage tqk_gain4_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_gain4_d64_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_gain4_d64_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_gain4_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_gain4_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_gain4_d64_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_gain4_d64_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_gain4_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_gain4_d64_v_g8_rows__c;
+extern const tq_k_stage tqk_gain4_d64_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_gain4_d64_v_g8_tile_cpu__c;
 extern const tq_panel tqk_gain4_d64_k_panel_rows__c;
 extern const tq_panel tqk_gain4_d64_v_panel_rows__c;
 extern const tq_panel tqk_gain4_d64_k_panel_tile_cpu__c;
@@ -722,12 +770,20 @@ extern int tqk_gain4_d64_append__c(const float *x, const float *mean, const uint
 extern void tqk_gain4_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_q8_0_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_q8_0_d64_v_g1_rows__c;
+extern const tq_k_stage tqk_q8_0_d64_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_q8_0_d64_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_q8_0_d64_k_g3_rows__c;
 extern const tq_v_stage tqk_q8_0_d64_v_g3_rows__c;
+extern const tq_k_stage tqk_q8_0_d64_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_q8_0_d64_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_q8_0_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_q8_0_d64_v_g4_rows__c;
+extern const tq_k_stage tqk_q8_0_d64_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_q8_0_d64_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_q8_0_d64_k_g8_rows__c;
 extern const tq_v_stage tqk_q8_0_d64_v_g8_rows__c;
+extern const tq_k_stage tqk_q8_0_d64_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_q8_0_d64_v_g8_tile_cpu__c;
 extern const tq_panel tqk_q8_0_d64_k_panel_rows__c;
 extern const tq_panel tqk_q8_0_d64_v_panel_rows__c;
 extern const tq_panel tqk_q8_0_d64_k_panel_tile_cpu__c;
@@ -748,12 +804,20 @@ extern int tqk_f16_d64_append__c(const float *x, const float *mean, const uint32
 extern void tqk_f16_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo2_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_turbo2_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_turbo2_d128_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_turbo2_d128_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_turbo2_d128_k_g3_rows__c;
 extern const tq_v_stage tqk_turbo2_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_turbo2_d128_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_turbo2_d128_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_turbo2_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo2_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_turbo2_d128_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_turbo2_d128_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_turbo2_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo2_d128_v_g8_rows__c;
+extern const tq_k_stage tqk_turbo2_d128_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_turbo2_d128_v_g8_tile_cpu__c;
 extern const tq_panel tqk_turbo2_d128_k_panel_rows__c;
 extern const tq_panel tqk_turbo2_d128_v_panel_rows__c;
 extern const tq_panel tqk_turbo2_d128_k_panel_tile_cpu__c;
@@ -762,12 +826,20 @@ extern int tqk_turbo2_d128_append__c(const float *x, const float *mean, const ui
 extern void tqk_turbo2_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_turbo3_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_turbo3_d128_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_turbo3_d128_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_turbo3_d128_k_g3_rows__c;
 extern const tq_v_stage tqk_turbo3_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_turbo3_d128_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_turbo3_d128_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_turbo3_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo3_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_turbo3_d128_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_turbo3_d128_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_turbo3_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo3_d128_v_g8_rows__c;
+extern const tq_k_stage tqk_turbo3_d128_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_turbo3_d128_v_g8_tile_cpu__c;
 extern const tq_panel tqk_turbo3_d128_k_panel_rows__c;
 extern const tq_panel tqk_turbo3_d128_v_panel_rows__c;
 extern const tq_panel tqk_turbo3_d128_k_panel_tile_cpu__c;
@@ -776,12 +848,20 @@ extern int tqk_turbo3_d128_append__c(const float *x, const float *mean, const ui
 extern void tqk_turbo3_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo4_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_turbo4_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_turbo4_d128_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_turbo4_d128_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_turbo4_d128_k_g3_rows__c;
 extern const tq_v_stage tqk_turbo4_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_turbo4_d128_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_turbo4_d128_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_turbo4_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo4_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_turbo4_d128_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_turbo4_d128_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_turbo4_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_turbo4_d128_v_g8_rows__c;
+extern const tq_k_stage tqk_turbo4_d128_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_turbo4_d128_v_g8_tile_cpu__c;
 extern const tq_panel tqk_turbo4_d128_k_panel_rows__c;
 extern const tq_panel tqk_turbo4_d128_v_panel_rows__c;
 extern const tq_panel tqk_turbo4_d128_k_panel_tile_cpu__c;
@@ -790,12 +870,20 @@ extern int tqk_turbo4_d128_append__c(const float *x, const float *mean, const ui
 extern void tqk_turbo4_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain2_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_gain2_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_gain2_d128_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_gain2_d128_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_gain2_d128_k_g3_rows__c;
 extern const tq_v_stage tqk_gain2_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_gain2_d128_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_gain2_d128_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_gain2_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_gain2_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_gain2_d128_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_gain2_d128_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_gain2_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_gain2_d128_v_g8_rows__c;
+extern const tq_k_stage tqk_gain2_d128_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_gain2_d128_v_g8_tile_cpu__c;
 extern const tq_panel tqk_gain2_d128_k_panel_rows__c;
 extern const tq_panel tqk_gain2_d128_v_panel_rows__c;
 extern const tq_panel tqk_gain2_d128_k_panel_tile_cpu__c;
@@ -804,12 +892,20 @@ extern int tqk_gain2_d128_append__c(const float *x, const float *mean, const uin
 extern void tqk_gain2_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_gain3_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_gain3_d128_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_gain3_d128_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_gain3_d128_k_g3_rows__c;
 extern const tq_v_stage tqk_gain3_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_gain3_d128_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_gain3_d128_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_gain3_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_gain3_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_gain3_d128_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_gain3_d128_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_gain3_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_gain3_d128_v_g8_rows__c;
+extern const tq_k_stage tqk_gain3_d128_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_gain3_d128_v_g8_tile_cpu__c;
 extern const tq_panel tqk_gain3_d128_k_panel_rows__c;
 extern const tq_panel tqk_gain3_d128_v_panel_rows__c;
 extern const tq_panel tqk_gain3_d128_k_panel_tile_cpu__c;
@@ -818,12 +914,20 @@ extern int tqk_gain3_d128_append__c(const float *x, const float *mean, const uin
 extern void tqk_gain3_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain4_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_gain4_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_gain4_d128_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_gain4_d128_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_gain4_d128_k_g3_rows__c;
 extern const tq_v_stage tqk_gain4_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_gain4_d128_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_gain4_d128_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_gain4_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_gain4_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_gain4_d128_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_gain4_d128_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_gain4_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_gain4_d128_v_g8_rows__c;
+extern const tq_k_stage tqk_gain4_d128_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_gain4_d128_v_g8_tile_cpu__c;
 extern const tq_panel tqk_gain4_d128_k_panel_rows__c;
 extern const tq_panel tqk_gain4_d128_v_panel_rows__c;
 extern const tq_panel tqk_gain4_d128_k_panel_tile_cpu__c;
@@ -832,12 +936,20 @@ extern int tqk_gain4_d128_append__c(const float *x, const float *mean, const uin
 extern void tqk_gain4_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_q8_0_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_q8_0_d128_v_g1_rows__c;
+extern const tq_k_stage tqk_q8_0_d128_k_g1_tile_cpu__c;
+extern const tq_v_stage tqk_q8_0_d128_v_g1_tile_cpu__c;
 extern const tq_k_stage tqk_q8_0_d128_k_g3_rows__c;
 extern const tq_v_stage tqk_q8_0_d128_v_g3_rows__c;
+extern const tq_k_stage tqk_q8_0_d128_k_g3_tile_cpu__c;
+extern const tq_v_stage tqk_q8_0_d128_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_q8_0_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_q8_0_d128_v_g4_rows__c;
+extern const tq_k_stage tqk_q8_0_d128_k_g4_tile_cpu__c;
+extern const tq_v_stage tqk_q8_0_d128_v_g4_tile_cpu__c;
 extern const tq_k_stage tqk_q8_0_d128_k_g8_rows__c;
 extern const tq_v_stage tqk_q8_0_d128_v_g8_rows__c;
+extern const tq_k_stage tqk_q8_0_d128_k_g8_tile_cpu__c;
+extern const tq_v_stage tqk_q8_0_d128_v_g8_tile_cpu__c;
 extern const tq_panel tqk_q8_0_d128_k_panel_rows__c;
 extern const tq_panel tqk_q8_0_d128_v_panel_rows__c;
 extern const tq_panel tqk_q8_0_d128_k_panel_tile_cpu__c;
@@ -878,530 +990,642 @@ extern void tqk_f16_d128_dequantise__c(const uint8_t *row, const float *mean, co
                                 .keys_per_unit = keys, .target = "c", .key = content, .append = append_fn,  \
                                 .dequantise = dequantise_fn}
 
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0x28c5c9040a73f797u);
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0x28c5c9040a73f757u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0xdac5c956efb8f297u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0xdac5c956efb8f257u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x82d944b45e7a40f7u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x82d944b45e7a40b7u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x54f53e0603e67697u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x54f53e0603e67657u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x282563c890253fb7u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x282563c890253f77u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0xa2a2ac8232658637u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0xa2a2ac82326585f7u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xc9f46e20fa1af9f7u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xc9f46e20fa1af9b7u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x198af5f8de666277u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x198af5f8de666237u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x28c5c9040a73f797u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x28c5c9040a73f757u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0xdac5c956efb8f297u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0xdac5c956efb8f257u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0x82d944b45e7a40f7u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0x82d944b45e7a40b7u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x54f53e0603e67697u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x54f53e0603e67657u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x282563c890253fb7u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x282563c890253f77u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0xa2a2ac8232658637u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0xa2a2ac82326585f7u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0xc9f46e20fa1af9f7u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0xc9f46e20fa1af9b7u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x198af5f8de666277u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x198af5f8de666237u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x28c5c9040a73f797u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x28c5c9040a73f757u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0xdac5c956efb8f297u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0xdac5c956efb8f257u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x82d944b45e7a40f7u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x82d944b45e7a40b7u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x54f53e0603e67697u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x54f53e0603e67657u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x282563c890253fb7u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x282563c890253f77u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0xa2a2ac8232658637u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0xa2a2ac82326585f7u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xc9f46e20fa1af9f7u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xc9f46e20fa1af9b7u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x198af5f8de666277u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x198af5f8de666237u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x28c5c9040a73f797u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x28c5c9040a73f757u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0xdac5c956efb8f297u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0xdac5c956efb8f257u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x82d944b45e7a40f7u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x82d944b45e7a40b7u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x54f53e0603e67697u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x54f53e0603e67657u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x282563c890253fb7u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x282563c890253f77u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0xa2a2ac8232658637u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0xa2a2ac82326585f7u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xc9f46e20fa1af9f7u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xc9f46e20fa1af9b7u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x198af5f8de666277u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x198af5f8de666237u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0xc3229b550cdab977u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0xc3229b550cdab937u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x402762d059f21f57u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x402762d059f21f17u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0x437928b69e767957u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0x437928b69e767917u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0x8e782cf753a12df7u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0x8e782cf753a12db7u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x7911d8fa4dc01c17u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x7911d8fa4dc01bd7u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0xa4691ba188883877u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0xa4691ba188883837u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x89c62b2865acd057u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x89c62b2865acd017u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x33452ac3329aa197u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x33452ac3329aa157u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0xc3229b550cdab977u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0xc3229b550cdab937u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0x402762d059f21f57u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0x402762d059f21f17u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0x437928b69e767957u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0x437928b69e767917u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0x8e782cf753a12df7u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0x8e782cf753a12db7u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x7911d8fa4dc01c17u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x7911d8fa4dc01bd7u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0xa4691ba188883877u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0xa4691ba188883837u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x89c62b2865acd057u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x89c62b2865acd017u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x33452ac3329aa197u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x33452ac3329aa157u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0xc3229b550cdab977u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0xc3229b550cdab937u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x402762d059f21f57u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x402762d059f21f17u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0x437928b69e767957u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0x437928b69e767917u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0x8e782cf753a12df7u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0x8e782cf753a12db7u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x7911d8fa4dc01c17u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x7911d8fa4dc01bd7u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0xa4691ba188883877u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0xa4691ba188883837u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x89c62b2865acd057u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x89c62b2865acd017u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x33452ac3329aa197u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x33452ac3329aa157u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0xc3229b550cdab977u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0xc3229b550cdab937u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x402762d059f21f57u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x402762d059f21f17u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0x437928b69e767957u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0x437928b69e767917u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0x8e782cf753a12df7u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0x8e782cf753a12db7u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x7911d8fa4dc01c17u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x7911d8fa4dc01bd7u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0xa4691ba188883877u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0xa4691ba188883837u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x89c62b2865acd057u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x89c62b2865acd017u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x33452ac3329aa197u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x33452ac3329aa157u);
-ROWS(tq_append_d64_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0xf53e10ab028708edu);
-ROWS(tq_append_d64_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0xf53e10ab028708edu);
-ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0xa9ae10fb50a1dc15u);
-ROWS(tq_append_d64_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0xa9ae10fb50a1dc15u);
-ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0xc480f07dd3ed2002u);
-ROWS(tq_append_d64_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0xc480f07dd3ed2002u);
-ROWS(tq_append_d64_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "rows", 1, 0x300c0a04ec2df3f5u);
-ROWS(tq_append_d64_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0x300c0a04ec2df3f5u);
-ROWS(tq_append_d64_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x6ca2ae99640ac6ccu);
-ROWS(tq_append_d64_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x6ca2ae99640ac6ccu);
-ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "rows", 1, 0xd34c0d0d39390b18u);
-ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0xd34c0d0d39390b18u);
-ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x1963409f0ab0d33au);
-ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x1963409f0ab0d33au);
-ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0xc67d14382fd9e076u);
-ROWS(tq_append_d128_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x0ac7fc697cda94beu);
-ROWS(tq_append_d128_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x0ac7fc697cda94beu);
-ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x03e49da8ef893f6fu);
-ROWS(tq_append_d128_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x03e49da8ef893f6fu);
-ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0xbf1bd56001e9769fu);
-ROWS(tq_append_d128_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0xbf1bd56001e9769fu);
-ROWS(tq_append_d128_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "rows", 1, 0xc7c2e17eb16ad59au);
-ROWS(tq_append_d128_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0xc7c2e17eb16ad59au);
-ROWS(tq_append_d128_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "rows", 1, 0x3b07c02193b8cc49u);
-ROWS(tq_append_d128_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0x3b07c02193b8cc49u);
-ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x1d0448b394aaa7c6u);
-ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x1d0448b394aaa7c6u);
-ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0xab366fbe3ae61ae7u);
-ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0xab366fbe3ae61ae7u);
-ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0xc769775c316c7d9du);
-ROWS(tq_append_d64_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0xeb56763c14c32001u);
-ROWS(tq_append_d64_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0xeb56763c14c32001u);
-ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0xe8e6763eabed47d9u);
-ROWS(tq_append_d64_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0xe8e6763eabed47d9u);
-ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x762712199763524cu);
-ROWS(tq_append_d64_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x762712199763524cu);
-ROWS(tq_append_d64_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "rows", 1, 0xdcb7f1e4248eb3f9u);
-ROWS(tq_append_d64_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0xdcb7f1e4248eb3f9u);
-ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x7351731238f0aa42u);
-ROWS(tq_append_d64_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x7351731238f0aa42u);
-ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x87255d580602ac76u);
-ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x87255d580602ac76u);
-ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x685feb64fc405814u);
-ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x685feb64fc405814u);
-ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0x0adc9fa3bb62b358u);
-ROWS(tq_append_d128_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x70295cce9cd65610u);
-ROWS(tq_append_d128_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x70295cce9cd65610u);
-ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0xf411830a773f113fu);
-ROWS(tq_append_d128_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0xf411830a773f113fu);
-ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0x3c2c1139a963340fu);
-ROWS(tq_append_d128_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0x3c2c1139a963340fu);
-ROWS(tq_append_d128_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "rows", 1, 0x7e84095baf0c89b4u);
-ROWS(tq_append_d128_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0x7e84095baf0c89b4u);
-ROWS(tq_append_d128_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "rows", 1, 0xf5d8d6bbc6dd8125u);
-ROWS(tq_append_d128_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0xf5d8d6bbc6dd8125u);
-ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x3f3390d100b3c208u);
-ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x3f3390d100b3c208u);
-ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x965e794d379ce6c7u);
-ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x965e794d379ce6c7u);
-ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0x23aa714a0e045551u);
-ROWS(tq_dequantise_d64_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0xf53e10ab028708edu);
-ROWS(tq_dequantise_d64_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0xf53e10ab028708edu);
-ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0xa9ae10fb50a1dc15u);
-ROWS(tq_dequantise_d64_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0xa9ae10fb50a1dc15u);
-ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0xc480f07dd3ed2002u);
-ROWS(tq_dequantise_d64_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0xc480f07dd3ed2002u);
-ROWS(tq_dequantise_d64_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0x300c0a04ec2df3f5u);
-ROWS(tq_dequantise_d64_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0x300c0a04ec2df3f5u);
-ROWS(tq_dequantise_d64_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x6ca2ae99640ac6ccu);
-ROWS(tq_dequantise_d64_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x6ca2ae99640ac6ccu);
-ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0xd34c0d0d39390b18u);
-ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0xd34c0d0d39390b18u);
-ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x1963409f0ab0d33au);
-ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x1963409f0ab0d33au);
-ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xc67d14382fd9e076u);
-ROWS(tq_dequantise_d128_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x0ac7fc697cda94beu);
-ROWS(tq_dequantise_d128_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x0ac7fc697cda94beu);
-ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x03e49da8ef893f6fu);
-ROWS(tq_dequantise_d128_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x03e49da8ef893f6fu);
-ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0xbf1bd56001e9769fu);
-ROWS(tq_dequantise_d128_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0xbf1bd56001e9769fu);
-ROWS(tq_dequantise_d128_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0xc7c2e17eb16ad59au);
-ROWS(tq_dequantise_d128_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0xc7c2e17eb16ad59au);
-ROWS(tq_dequantise_d128_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0x3b07c02193b8cc49u);
-ROWS(tq_dequantise_d128_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0x3b07c02193b8cc49u);
-ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x1d0448b394aaa7c6u);
-ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x1d0448b394aaa7c6u);
-ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0xab366fbe3ae61ae7u);
-ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0xab366fbe3ae61ae7u);
-ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0xc769775c316c7d9du);
-ROWS(tq_dequantise_d64_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0xeb56763c14c32001u);
-ROWS(tq_dequantise_d64_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0xeb56763c14c32001u);
-ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0xe8e6763eabed47d9u);
-ROWS(tq_dequantise_d64_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0xe8e6763eabed47d9u);
-ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x762712199763524cu);
-ROWS(tq_dequantise_d64_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x762712199763524cu);
-ROWS(tq_dequantise_d64_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0xdcb7f1e4248eb3f9u);
-ROWS(tq_dequantise_d64_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0xdcb7f1e4248eb3f9u);
-ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x7351731238f0aa42u);
-ROWS(tq_dequantise_d64_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x7351731238f0aa42u);
-ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x87255d580602ac76u);
-ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x87255d580602ac76u);
-ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x685feb64fc405814u);
-ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x685feb64fc405814u);
-ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x0adc9fa3bb62b358u);
-ROWS(tq_dequantise_d128_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x70295cce9cd65610u);
-ROWS(tq_dequantise_d128_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x70295cce9cd65610u);
-ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0xf411830a773f113fu);
-ROWS(tq_dequantise_d128_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0xf411830a773f113fu);
-ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0x3c2c1139a963340fu);
-ROWS(tq_dequantise_d128_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0x3c2c1139a963340fu);
-ROWS(tq_dequantise_d128_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0x7e84095baf0c89b4u);
-ROWS(tq_dequantise_d128_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0x7e84095baf0c89b4u);
-ROWS(tq_dequantise_d128_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0xf5d8d6bbc6dd8125u);
-ROWS(tq_dequantise_d128_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0xf5d8d6bbc6dd8125u);
-ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x3f3390d100b3c208u);
-ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x3f3390d100b3c208u);
-ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x965e794d379ce6c7u);
-ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x965e794d379ce6c7u);
-ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x23aa714a0e045551u);
-ROWS(tq_repack_d64_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xf53e10ab028708edu);
-ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xa9ae10fb50a1dc15u);
-ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xc480f07dd3ed2002u);
-ROWS(tq_repack_d64_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x300c0a04ec2df3f5u);
-ROWS(tq_repack_d64_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x6ca2ae99640ac6ccu);
-ROWS(tq_repack_d64_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xd34c0d0d39390b18u);
-ROWS(tq_repack_d64_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x1963409f0ab0d33au);
-ROWS(tq_repack_d128_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x0ac7fc697cda94beu);
-ROWS(tq_repack_d128_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x03e49da8ef893f6fu);
-ROWS(tq_repack_d128_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xbf1bd56001e9769fu);
-ROWS(tq_repack_d128_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xc7c2e17eb16ad59au);
-ROWS(tq_repack_d128_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x3b07c02193b8cc49u);
-ROWS(tq_repack_d128_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x1d0448b394aaa7c6u);
-ROWS(tq_repack_d128_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xab366fbe3ae61ae7u);
-ROWS(tq_repack_d64_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0xeb56763c14c32001u);
-ROWS(tq_repack_d64_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0xe8e6763eabed47d9u);
-ROWS(tq_repack_d64_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x762712199763524cu);
-ROWS(tq_repack_d64_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0xdcb7f1e4248eb3f9u);
-ROWS(tq_repack_d64_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0x7351731238f0aa42u);
-ROWS(tq_repack_d64_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x87255d580602ac76u);
-ROWS(tq_repack_d64_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0x685feb64fc405814u);
-ROWS(tq_repack_d128_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0x70295cce9cd65610u);
-ROWS(tq_repack_d128_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0xf411830a773f113fu);
-ROWS(tq_repack_d128_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0x3c2c1139a963340fu);
-ROWS(tq_repack_d128_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0x7e84095baf0c89b4u);
-ROWS(tq_repack_d128_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0xf5d8d6bbc6dd8125u);
-ROWS(tq_repack_d128_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0x3f3390d100b3c208u);
-ROWS(tq_repack_d128_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x965e794d379ce6c7u);
-PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x28c5c9040a73f717u);
-PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x28c5c9040a73f717u);
-PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0xdac5c956efb8f217u);
-PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xdac5c956efb8f217u);
-PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x82d944b45e7a4077u);
-PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x82d944b45e7a4077u);
-PREFILL(tq_prefill_d64_g1_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0x54f53e0603e67617u);
-PREFILL(tq_prefill_d64_g1_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x54f53e0603e67617u);
-PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x282563c890253f37u);
-PREFILL(tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x282563c890253f37u);
-PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xa2a2ac82326585b7u);
-PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa2a2ac82326585b7u);
-PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xc9f46e20fa1af977u);
-PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc9f46e20fa1af977u);
-PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x198af5f8de6661f7u);
-PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x28c5c9040a73f717u);
-PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x28c5c9040a73f717u);
-PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0xdac5c956efb8f217u);
-PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xdac5c956efb8f217u);
-PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x82d944b45e7a4077u);
-PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x82d944b45e7a4077u);
-PREFILL(tq_prefill_d64_g3_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0x54f53e0603e67617u);
-PREFILL(tq_prefill_d64_g3_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x54f53e0603e67617u);
-PREFILL(tq_prefill_d64_g3_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x282563c890253f37u);
-PREFILL(tq_prefill_d64_g3_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x282563c890253f37u);
-PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xa2a2ac82326585b7u);
-PREFILL(tq_prefill_d64_g3_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa2a2ac82326585b7u);
-PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xc9f46e20fa1af977u);
-PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc9f46e20fa1af977u);
-PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x198af5f8de6661f7u);
-PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x28c5c9040a73f717u);
-PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x28c5c9040a73f717u);
-PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0xdac5c956efb8f217u);
-PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xdac5c956efb8f217u);
-PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x82d944b45e7a4077u);
-PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x82d944b45e7a4077u);
-PREFILL(tq_prefill_d64_g4_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0x54f53e0603e67617u);
-PREFILL(tq_prefill_d64_g4_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x54f53e0603e67617u);
-PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x282563c890253f37u);
-PREFILL(tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x282563c890253f37u);
-PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xa2a2ac82326585b7u);
-PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa2a2ac82326585b7u);
-PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xc9f46e20fa1af977u);
-PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc9f46e20fa1af977u);
-PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x198af5f8de6661f7u);
-PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x28c5c9040a73f717u);
-PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x28c5c9040a73f717u);
-PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0xdac5c956efb8f217u);
-PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xdac5c956efb8f217u);
-PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x82d944b45e7a4077u);
-PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x82d944b45e7a4077u);
-PREFILL(tq_prefill_d64_g8_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0x54f53e0603e67617u);
-PREFILL(tq_prefill_d64_g8_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x54f53e0603e67617u);
-PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x282563c890253f37u);
-PREFILL(tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x282563c890253f37u);
-PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xa2a2ac82326585b7u);
-PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa2a2ac82326585b7u);
-PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xc9f46e20fa1af977u);
-PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc9f46e20fa1af977u);
-PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x198af5f8de6661f7u);
-PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0xc3229b550cdab8f7u);
-PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc3229b550cdab8f7u);
-PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x402762d059f21ed7u);
-PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x402762d059f21ed7u);
-PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x437928b69e7678d7u);
-PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x437928b69e7678d7u);
-PREFILL(tq_prefill_d128_g1_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0x8e782cf753a12d77u);
-PREFILL(tq_prefill_d128_g1_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8e782cf753a12d77u);
-PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x7911d8fa4dc01b97u);
-PREFILL(tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x7911d8fa4dc01b97u);
-PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0xa4691ba1888837f7u);
-PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa4691ba1888837f7u);
-PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x89c62b2865accfd7u);
-PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x89c62b2865accfd7u);
-PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x33452ac3329aa117u);
-PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0xc3229b550cdab8f7u);
-PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc3229b550cdab8f7u);
-PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x402762d059f21ed7u);
-PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x402762d059f21ed7u);
-PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x437928b69e7678d7u);
-PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x437928b69e7678d7u);
-PREFILL(tq_prefill_d128_g3_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0x8e782cf753a12d77u);
-PREFILL(tq_prefill_d128_g3_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8e782cf753a12d77u);
-PREFILL(tq_prefill_d128_g3_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x7911d8fa4dc01b97u);
-PREFILL(tq_prefill_d128_g3_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x7911d8fa4dc01b97u);
-PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0xa4691ba1888837f7u);
-PREFILL(tq_prefill_d128_g3_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa4691ba1888837f7u);
-PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x89c62b2865accfd7u);
-PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x89c62b2865accfd7u);
-PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x33452ac3329aa117u);
-PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0xc3229b550cdab8f7u);
-PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc3229b550cdab8f7u);
-PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x402762d059f21ed7u);
-PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x402762d059f21ed7u);
-PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x437928b69e7678d7u);
-PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x437928b69e7678d7u);
-PREFILL(tq_prefill_d128_g4_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0x8e782cf753a12d77u);
-PREFILL(tq_prefill_d128_g4_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8e782cf753a12d77u);
-PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x7911d8fa4dc01b97u);
-PREFILL(tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x7911d8fa4dc01b97u);
-PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0xa4691ba1888837f7u);
-PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa4691ba1888837f7u);
-PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x89c62b2865accfd7u);
-PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x89c62b2865accfd7u);
-PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x33452ac3329aa117u);
-PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0xc3229b550cdab8f7u);
-PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc3229b550cdab8f7u);
-PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x402762d059f21ed7u);
-PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x402762d059f21ed7u);
-PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x437928b69e7678d7u);
-PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x437928b69e7678d7u);
-PREFILL(tq_prefill_d128_g8_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0x8e782cf753a12d77u);
-PREFILL(tq_prefill_d128_g8_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8e782cf753a12d77u);
-PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x7911d8fa4dc01b97u);
-PREFILL(tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x7911d8fa4dc01b97u);
-PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0xa4691ba1888837f7u);
-PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa4691ba1888837f7u);
-PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x89c62b2865accfd7u);
-PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x89c62b2865accfd7u);
-PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x33452ac3329aa117u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0x6c2d09bc0a488ad1u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0x6c2d09bc0a488a91u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_tile_cpu__c, tqk_turbo2_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488ad1u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0x8038fd1a367a9571u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0x8038fd1a367a9531u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_tile_cpu__c, tqk_turbo3_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x8038fd1a367a9571u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x0f8dd2ebd589d3f1u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x0f8dd2ebd589d3b1u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_tile_cpu__c, tqk_turbo4_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x0f8dd2ebd589d3f1u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x356e20174fc1df71u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0x356e20174fc1df31u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_tile_cpu__c, tqk_gain2_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x356e20174fc1df71u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x44b83825c1aae9f1u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x44b83825c1aae9b1u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_tile_cpu__c, tqk_gain3_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x44b83825c1aae9f1u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0x8860cbd536a3b1d1u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0x8860cbd536a3b191u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_tile_cpu__c, tqk_gain4_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x8860cbd536a3b1d1u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xe3185873273d0431u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xe3185873273d03f1u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_tile_cpu__c, tqk_q8_0_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d0431u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x8f206bd8f5b59611u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x8f206bd8f5b595d1u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x6c2d09bc0a488ad1u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x6c2d09bc0a488a91u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_tile_cpu__c, tqk_turbo2_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488ad1u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0x8038fd1a367a9571u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0x8038fd1a367a9531u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_tile_cpu__c, tqk_turbo3_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0x8038fd1a367a9571u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0x0f8dd2ebd589d3f1u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0x0f8dd2ebd589d3b1u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_tile_cpu__c, tqk_turbo4_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0x0f8dd2ebd589d3f1u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x356e20174fc1df71u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0x356e20174fc1df31u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_tile_cpu__c, tqk_gain2_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0x356e20174fc1df71u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x44b83825c1aae9f1u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x44b83825c1aae9b1u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_tile_cpu__c, tqk_gain3_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0x44b83825c1aae9f1u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0x8860cbd536a3b1d1u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0x8860cbd536a3b191u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_tile_cpu__c, tqk_gain4_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0x8860cbd536a3b1d1u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0xe3185873273d0431u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0xe3185873273d03f1u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_tile_cpu__c, tqk_q8_0_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d0431u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x8f206bd8f5b59611u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x8f206bd8f5b595d1u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x6c2d09bc0a488ad1u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x6c2d09bc0a488a91u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_tile_cpu__c, tqk_turbo2_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488ad1u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x8038fd1a367a9571u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x8038fd1a367a9531u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_tile_cpu__c, tqk_turbo3_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x8038fd1a367a9571u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x0f8dd2ebd589d3f1u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x0f8dd2ebd589d3b1u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_tile_cpu__c, tqk_turbo4_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x0f8dd2ebd589d3f1u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x356e20174fc1df71u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0x356e20174fc1df31u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_tile_cpu__c, tqk_gain2_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x356e20174fc1df71u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x44b83825c1aae9f1u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x44b83825c1aae9b1u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_tile_cpu__c, tqk_gain3_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x44b83825c1aae9f1u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0x8860cbd536a3b1d1u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0x8860cbd536a3b191u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_tile_cpu__c, tqk_gain4_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x8860cbd536a3b1d1u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xe3185873273d0431u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xe3185873273d03f1u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_tile_cpu__c, tqk_q8_0_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d0431u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x8f206bd8f5b59611u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x8f206bd8f5b595d1u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x6c2d09bc0a488ad1u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x6c2d09bc0a488a91u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_tile_cpu__c, tqk_turbo2_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488ad1u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x8038fd1a367a9571u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x8038fd1a367a9531u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_tile_cpu__c, tqk_turbo3_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x8038fd1a367a9571u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x0f8dd2ebd589d3f1u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x0f8dd2ebd589d3b1u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_tile_cpu__c, tqk_turbo4_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x0f8dd2ebd589d3f1u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x356e20174fc1df71u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0x356e20174fc1df31u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_tile_cpu__c, tqk_gain2_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x356e20174fc1df71u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x44b83825c1aae9f1u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x44b83825c1aae9b1u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_tile_cpu__c, tqk_gain3_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x44b83825c1aae9f1u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0x8860cbd536a3b1d1u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0x8860cbd536a3b191u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_tile_cpu__c, tqk_gain4_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x8860cbd536a3b1d1u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xe3185873273d0431u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xe3185873273d03f1u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_tile_cpu__c, tqk_q8_0_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d0431u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x8f206bd8f5b59611u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x8f206bd8f5b595d1u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0x5d85028a5dbef731u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0x5d85028a5dbef6f1u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_tile_cpu__c, tqk_turbo2_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef731u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x8b79bdff43e25571u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x8b79bdff43e25531u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_tile_cpu__c, tqk_turbo3_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x8b79bdff43e25571u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0xb022213a36402411u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0xb022213a364023d1u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_tile_cpu__c, tqk_turbo4_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0xb022213a36402411u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0xbd8cf9d12bea9a71u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0xbd8cf9d12bea9a31u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_tile_cpu__c, tqk_gain2_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0xbd8cf9d12bea9a71u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x73f962df18c039f1u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x73f962df18c039b1u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_tile_cpu__c, tqk_gain3_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x73f962df18c039f1u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0xe092dca11557c431u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0xe092dca11557c3f1u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_tile_cpu__c, tqk_gain4_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0xe092dca11557c431u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x867bca08eba160d1u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x867bca08eba16091u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_tile_cpu__c, tqk_q8_0_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba160d1u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0xac0c274bed0a31f1u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0xac0c274bed0a31b1u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0x5d85028a5dbef731u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0x5d85028a5dbef6f1u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_tile_cpu__c, tqk_turbo2_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef731u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0x8b79bdff43e25571u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0x8b79bdff43e25531u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_tile_cpu__c, tqk_turbo3_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0x8b79bdff43e25571u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0xb022213a36402411u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0xb022213a364023d1u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_tile_cpu__c, tqk_turbo4_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0xb022213a36402411u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0xbd8cf9d12bea9a71u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0xbd8cf9d12bea9a31u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_tile_cpu__c, tqk_gain2_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0xbd8cf9d12bea9a71u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x73f962df18c039f1u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x73f962df18c039b1u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_tile_cpu__c, tqk_gain3_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0x73f962df18c039f1u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0xe092dca11557c431u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0xe092dca11557c3f1u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_tile_cpu__c, tqk_gain4_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0xe092dca11557c431u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x867bca08eba160d1u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x867bca08eba16091u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_tile_cpu__c, tqk_q8_0_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba160d1u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0xac0c274bed0a31f1u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0xac0c274bed0a31b1u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0x5d85028a5dbef731u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0x5d85028a5dbef6f1u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_tile_cpu__c, tqk_turbo2_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef731u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x8b79bdff43e25571u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x8b79bdff43e25531u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_tile_cpu__c, tqk_turbo3_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x8b79bdff43e25571u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0xb022213a36402411u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0xb022213a364023d1u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_tile_cpu__c, tqk_turbo4_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0xb022213a36402411u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0xbd8cf9d12bea9a71u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0xbd8cf9d12bea9a31u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_tile_cpu__c, tqk_gain2_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0xbd8cf9d12bea9a71u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x73f962df18c039f1u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x73f962df18c039b1u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_tile_cpu__c, tqk_gain3_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x73f962df18c039f1u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0xe092dca11557c431u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0xe092dca11557c3f1u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_tile_cpu__c, tqk_gain4_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0xe092dca11557c431u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x867bca08eba160d1u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x867bca08eba16091u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_tile_cpu__c, tqk_q8_0_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba160d1u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0xac0c274bed0a31f1u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0xac0c274bed0a31b1u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0x5d85028a5dbef731u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0x5d85028a5dbef6f1u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_tile_cpu__c, tqk_turbo2_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef731u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x8b79bdff43e25571u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x8b79bdff43e25531u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_tile_cpu__c, tqk_turbo3_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x8b79bdff43e25571u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0xb022213a36402411u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0xb022213a364023d1u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_tile_cpu__c, tqk_turbo4_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0xb022213a36402411u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0xbd8cf9d12bea9a71u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0xbd8cf9d12bea9a31u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_tile_cpu__c, tqk_gain2_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0xbd8cf9d12bea9a71u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x73f962df18c039f1u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x73f962df18c039b1u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_tile_cpu__c, tqk_gain3_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x73f962df18c039f1u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0xe092dca11557c431u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0xe092dca11557c3f1u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_tile_cpu__c, tqk_gain4_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0xe092dca11557c431u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x867bca08eba160d1u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x867bca08eba16091u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_tile_cpu__c, tqk_q8_0_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba160d1u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0xac0c274bed0a31f1u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0xac0c274bed0a31b1u);
+ROWS(tq_append_d64_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0xc1402a0b1b8fd84du);
+ROWS(tq_append_d64_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0xc1402a0b1b8fd84du);
+ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x8cabbdce56605298u);
+ROWS(tq_append_d64_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x8cabbdce56605298u);
+ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0xef85ecf168771724u);
+ROWS(tq_append_d64_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0xef85ecf168771724u);
+ROWS(tq_append_d64_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "rows", 1, 0x543737b386dd6248u);
+ROWS(tq_append_d64_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0x543737b386dd6248u);
+ROWS(tq_append_d64_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x8306ff0185372474u);
+ROWS(tq_append_d64_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x8306ff0185372474u);
+ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x5c924e137e882615u);
+ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x5c924e137e882615u);
+ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0xec741e4c7f9cade2u);
+ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0xec741e4c7f9cade2u);
+ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0xbb1bf1171fa17b33u);
+ROWS(tq_append_d128_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x3b0d6312fc6a914au);
+ROWS(tq_append_d128_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x3b0d6312fc6a914au);
+ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x3f9278ac3b5cd498u);
+ROWS(tq_append_d128_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x3f9278ac3b5cd498u);
+ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0xd31598cd5627b4c3u);
+ROWS(tq_append_d128_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0xd31598cd5627b4c3u);
+ROWS(tq_append_d128_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "rows", 1, 0x78151a9f9424d770u);
+ROWS(tq_append_d128_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0x78151a9f9424d770u);
+ROWS(tq_append_d128_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "rows", 1, 0x30ce20651193c9f4u);
+ROWS(tq_append_d128_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0x30ce20651193c9f4u);
+ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x2a02ce58fe4697e2u);
+ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x2a02ce58fe4697e2u);
+ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x62bc745595dde79du);
+ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x62bc745595dde79du);
+ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0xbf204eae7f3b7234u);
+ROWS(tq_append_d64_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0xb97df34f21eafbd5u);
+ROWS(tq_append_d64_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0xb97df34f21eafbd5u);
+ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x021e52ea134c8c2au);
+ROWS(tq_append_d64_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x021e52ea134c8c2au);
+ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x2e98f998a045061eu);
+ROWS(tq_append_d64_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x2e98f998a045061eu);
+ROWS(tq_append_d64_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "rows", 1, 0xefc7fc01fc16c67au);
+ROWS(tq_append_d64_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0xefc7fc01fc16c67au);
+ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 1, 0xd0424cc26fa60eceu);
+ROWS(tq_append_d64_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0xd0424cc26fa60eceu);
+ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x3a5f915feb4dd50du);
+ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x3a5f915feb4dd50du);
+ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x05354dc4dad29fa0u);
+ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x05354dc4dad29fa0u);
+ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0xe2958e600946642fu);
+ROWS(tq_append_d128_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x3108b3159486af38u);
+ROWS(tq_append_d128_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x3108b3159486af38u);
+ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x5a7858f13bb7ca2au);
+ROWS(tq_append_d128_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x5a7858f13bb7ca2au);
+ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0xeb9d9c0b134ab89fu);
+ROWS(tq_append_d128_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0xeb9d9c0b134ab89fu);
+ROWS(tq_append_d128_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "rows", 1, 0x5408f2cfcaf80c52u);
+ROWS(tq_append_d128_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0x5408f2cfcaf80c52u);
+ROWS(tq_append_d128_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "rows", 1, 0x51bc56183a5eb94eu);
+ROWS(tq_append_d128_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0x51bc56183a5eb94eu);
+ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "rows", 1, 0xc52121e64a4375a0u);
+ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0xc52121e64a4375a0u);
+ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x3250695188f5c285u);
+ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x3250695188f5c285u);
+ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0xfb7cec3ba101090eu);
+ROWS(tq_dequantise_d64_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0xc1402a0b1b8fd84du);
+ROWS(tq_dequantise_d64_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0xc1402a0b1b8fd84du);
+ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x8cabbdce56605298u);
+ROWS(tq_dequantise_d64_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x8cabbdce56605298u);
+ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0xef85ecf168771724u);
+ROWS(tq_dequantise_d64_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0xef85ecf168771724u);
+ROWS(tq_dequantise_d64_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0x543737b386dd6248u);
+ROWS(tq_dequantise_d64_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0x543737b386dd6248u);
+ROWS(tq_dequantise_d64_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x8306ff0185372474u);
+ROWS(tq_dequantise_d64_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x8306ff0185372474u);
+ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x5c924e137e882615u);
+ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x5c924e137e882615u);
+ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0xec741e4c7f9cade2u);
+ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0xec741e4c7f9cade2u);
+ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xbb1bf1171fa17b33u);
+ROWS(tq_dequantise_d128_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x3b0d6312fc6a914au);
+ROWS(tq_dequantise_d128_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x3b0d6312fc6a914au);
+ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x3f9278ac3b5cd498u);
+ROWS(tq_dequantise_d128_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x3f9278ac3b5cd498u);
+ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0xd31598cd5627b4c3u);
+ROWS(tq_dequantise_d128_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0xd31598cd5627b4c3u);
+ROWS(tq_dequantise_d128_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0x78151a9f9424d770u);
+ROWS(tq_dequantise_d128_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0x78151a9f9424d770u);
+ROWS(tq_dequantise_d128_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0x30ce20651193c9f4u);
+ROWS(tq_dequantise_d128_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0x30ce20651193c9f4u);
+ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x2a02ce58fe4697e2u);
+ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x2a02ce58fe4697e2u);
+ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x62bc745595dde79du);
+ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x62bc745595dde79du);
+ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0xbf204eae7f3b7234u);
+ROWS(tq_dequantise_d64_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0xb97df34f21eafbd5u);
+ROWS(tq_dequantise_d64_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0xb97df34f21eafbd5u);
+ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x021e52ea134c8c2au);
+ROWS(tq_dequantise_d64_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x021e52ea134c8c2au);
+ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x2e98f998a045061eu);
+ROWS(tq_dequantise_d64_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x2e98f998a045061eu);
+ROWS(tq_dequantise_d64_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0xefc7fc01fc16c67au);
+ROWS(tq_dequantise_d64_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0xefc7fc01fc16c67au);
+ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0xd0424cc26fa60eceu);
+ROWS(tq_dequantise_d64_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0xd0424cc26fa60eceu);
+ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x3a5f915feb4dd50du);
+ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x3a5f915feb4dd50du);
+ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x05354dc4dad29fa0u);
+ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x05354dc4dad29fa0u);
+ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xe2958e600946642fu);
+ROWS(tq_dequantise_d128_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x3108b3159486af38u);
+ROWS(tq_dequantise_d128_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x3108b3159486af38u);
+ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x5a7858f13bb7ca2au);
+ROWS(tq_dequantise_d128_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x5a7858f13bb7ca2au);
+ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0xeb9d9c0b134ab89fu);
+ROWS(tq_dequantise_d128_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0xeb9d9c0b134ab89fu);
+ROWS(tq_dequantise_d128_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0x5408f2cfcaf80c52u);
+ROWS(tq_dequantise_d128_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0x5408f2cfcaf80c52u);
+ROWS(tq_dequantise_d128_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0x51bc56183a5eb94eu);
+ROWS(tq_dequantise_d128_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0x51bc56183a5eb94eu);
+ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0xc52121e64a4375a0u);
+ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0xc52121e64a4375a0u);
+ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x3250695188f5c285u);
+ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x3250695188f5c285u);
+ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0xfb7cec3ba101090eu);
+ROWS(tq_repack_d64_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xc1402a0b1b8fd84du);
+ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x8cabbdce56605298u);
+ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xef85ecf168771724u);
+ROWS(tq_repack_d64_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x543737b386dd6248u);
+ROWS(tq_repack_d64_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x8306ff0185372474u);
+ROWS(tq_repack_d64_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x5c924e137e882615u);
+ROWS(tq_repack_d64_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xec741e4c7f9cade2u);
+ROWS(tq_repack_d128_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x3b0d6312fc6a914au);
+ROWS(tq_repack_d128_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x3f9278ac3b5cd498u);
+ROWS(tq_repack_d128_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xd31598cd5627b4c3u);
+ROWS(tq_repack_d128_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x78151a9f9424d770u);
+ROWS(tq_repack_d128_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x30ce20651193c9f4u);
+ROWS(tq_repack_d128_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x2a02ce58fe4697e2u);
+ROWS(tq_repack_d128_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x62bc745595dde79du);
+ROWS(tq_repack_d64_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0xb97df34f21eafbd5u);
+ROWS(tq_repack_d64_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x021e52ea134c8c2au);
+ROWS(tq_repack_d64_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x2e98f998a045061eu);
+ROWS(tq_repack_d64_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0xefc7fc01fc16c67au);
+ROWS(tq_repack_d64_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0xd0424cc26fa60eceu);
+ROWS(tq_repack_d64_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x3a5f915feb4dd50du);
+ROWS(tq_repack_d64_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0x05354dc4dad29fa0u);
+ROWS(tq_repack_d128_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0x3108b3159486af38u);
+ROWS(tq_repack_d128_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x5a7858f13bb7ca2au);
+ROWS(tq_repack_d128_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0xeb9d9c0b134ab89fu);
+ROWS(tq_repack_d128_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0x5408f2cfcaf80c52u);
+ROWS(tq_repack_d128_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0x51bc56183a5eb94eu);
+ROWS(tq_repack_d128_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0xc52121e64a4375a0u);
+ROWS(tq_repack_d128_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x3250695188f5c285u);
+PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x6c2d09bc0a488a51u);
+PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488a51u);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x8038fd1a367a94f1u);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8038fd1a367a94f1u);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x0f8dd2ebd589d371u);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x0f8dd2ebd589d371u);
+PREFILL(tq_prefill_d64_g1_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0x356e20174fc1def1u);
+PREFILL(tq_prefill_d64_g1_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x356e20174fc1def1u);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x44b83825c1aae971u);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x44b83825c1aae971u);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0x8860cbd536a3b151u);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8860cbd536a3b151u);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xe3185873273d03b1u);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d03b1u);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x8f206bd8f5b59591u);
+PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x6c2d09bc0a488a51u);
+PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488a51u);
+PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x8038fd1a367a94f1u);
+PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8038fd1a367a94f1u);
+PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x0f8dd2ebd589d371u);
+PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x0f8dd2ebd589d371u);
+PREFILL(tq_prefill_d64_g3_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0x356e20174fc1def1u);
+PREFILL(tq_prefill_d64_g3_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x356e20174fc1def1u);
+PREFILL(tq_prefill_d64_g3_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x44b83825c1aae971u);
+PREFILL(tq_prefill_d64_g3_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x44b83825c1aae971u);
+PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0x8860cbd536a3b151u);
+PREFILL(tq_prefill_d64_g3_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8860cbd536a3b151u);
+PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xe3185873273d03b1u);
+PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d03b1u);
+PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x8f206bd8f5b59591u);
+PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x6c2d09bc0a488a51u);
+PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488a51u);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x8038fd1a367a94f1u);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8038fd1a367a94f1u);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x0f8dd2ebd589d371u);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x0f8dd2ebd589d371u);
+PREFILL(tq_prefill_d64_g4_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0x356e20174fc1def1u);
+PREFILL(tq_prefill_d64_g4_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x356e20174fc1def1u);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x44b83825c1aae971u);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x44b83825c1aae971u);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0x8860cbd536a3b151u);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8860cbd536a3b151u);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xe3185873273d03b1u);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d03b1u);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x8f206bd8f5b59591u);
+PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x6c2d09bc0a488a51u);
+PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488a51u);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x8038fd1a367a94f1u);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8038fd1a367a94f1u);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x0f8dd2ebd589d371u);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x0f8dd2ebd589d371u);
+PREFILL(tq_prefill_d64_g8_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0x356e20174fc1def1u);
+PREFILL(tq_prefill_d64_g8_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x356e20174fc1def1u);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x44b83825c1aae971u);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x44b83825c1aae971u);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0x8860cbd536a3b151u);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8860cbd536a3b151u);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xe3185873273d03b1u);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d03b1u);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x8f206bd8f5b59591u);
+PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0x5d85028a5dbef6b1u);
+PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef6b1u);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x8b79bdff43e254f1u);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8b79bdff43e254f1u);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0xb022213a36402391u);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xb022213a36402391u);
+PREFILL(tq_prefill_d128_g1_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0xbd8cf9d12bea99f1u);
+PREFILL(tq_prefill_d128_g1_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xbd8cf9d12bea99f1u);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x73f962df18c03971u);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x73f962df18c03971u);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0xe092dca11557c3b1u);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe092dca11557c3b1u);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x867bca08eba16051u);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba16051u);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xac0c274bed0a3171u);
+PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0x5d85028a5dbef6b1u);
+PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef6b1u);
+PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x8b79bdff43e254f1u);
+PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8b79bdff43e254f1u);
+PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0xb022213a36402391u);
+PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xb022213a36402391u);
+PREFILL(tq_prefill_d128_g3_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0xbd8cf9d12bea99f1u);
+PREFILL(tq_prefill_d128_g3_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xbd8cf9d12bea99f1u);
+PREFILL(tq_prefill_d128_g3_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x73f962df18c03971u);
+PREFILL(tq_prefill_d128_g3_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x73f962df18c03971u);
+PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0xe092dca11557c3b1u);
+PREFILL(tq_prefill_d128_g3_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe092dca11557c3b1u);
+PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x867bca08eba16051u);
+PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba16051u);
+PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xac0c274bed0a3171u);
+PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0x5d85028a5dbef6b1u);
+PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef6b1u);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x8b79bdff43e254f1u);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8b79bdff43e254f1u);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0xb022213a36402391u);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xb022213a36402391u);
+PREFILL(tq_prefill_d128_g4_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0xbd8cf9d12bea99f1u);
+PREFILL(tq_prefill_d128_g4_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xbd8cf9d12bea99f1u);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x73f962df18c03971u);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x73f962df18c03971u);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0xe092dca11557c3b1u);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe092dca11557c3b1u);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x867bca08eba16051u);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba16051u);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xac0c274bed0a3171u);
+PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0x5d85028a5dbef6b1u);
+PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef6b1u);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x8b79bdff43e254f1u);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8b79bdff43e254f1u);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0xb022213a36402391u);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xb022213a36402391u);
+PREFILL(tq_prefill_d128_g8_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0xbd8cf9d12bea99f1u);
+PREFILL(tq_prefill_d128_g8_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xbd8cf9d12bea99f1u);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x73f962df18c03971u);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x73f962df18c03971u);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0xe092dca11557c3b1u);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe092dca11557c3b1u);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x867bca08eba16051u);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba16051u);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xac0c274bed0a3171u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128,
     &tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t64,
+    &tq_decode_d64_g1_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64,
+    &tq_decode_d64_g1_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64,
+    &tq_decode_d64_g1_kturbo4_vturbo4_tile_cpu__c_t128,
     &tq_decode_d64_g1_kgain2_vgain2_rows__c_t128,
     &tq_decode_d64_g1_kgain2_vgain2_rows__c_t64,
+    &tq_decode_d64_g1_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d64_g1_kgain3_vgain3_rows__c_t128,
     &tq_decode_d64_g1_kgain3_vgain3_rows__c_t64,
+    &tq_decode_d64_g1_kgain3_vgain3_tile_cpu__c_t128,
     &tq_decode_d64_g1_kgain4_vgain4_rows__c_t128,
     &tq_decode_d64_g1_kgain4_vgain4_rows__c_t64,
+    &tq_decode_d64_g1_kgain4_vgain4_tile_cpu__c_t128,
     &tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128,
     &tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64,
+    &tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d64_g1_kf16_vf16_rows__c_t128,
     &tq_decode_d64_g1_kf16_vf16_rows__c_t64,
     &tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t128,
     &tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t64,
+    &tq_decode_d64_g3_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t64,
+    &tq_decode_d64_g3_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t64,
+    &tq_decode_d64_g3_kturbo4_vturbo4_tile_cpu__c_t128,
     &tq_decode_d64_g3_kgain2_vgain2_rows__c_t128,
     &tq_decode_d64_g3_kgain2_vgain2_rows__c_t64,
+    &tq_decode_d64_g3_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d64_g3_kgain3_vgain3_rows__c_t128,
     &tq_decode_d64_g3_kgain3_vgain3_rows__c_t64,
+    &tq_decode_d64_g3_kgain3_vgain3_tile_cpu__c_t128,
     &tq_decode_d64_g3_kgain4_vgain4_rows__c_t128,
     &tq_decode_d64_g3_kgain4_vgain4_rows__c_t64,
+    &tq_decode_d64_g3_kgain4_vgain4_tile_cpu__c_t128,
     &tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t128,
     &tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t64,
+    &tq_decode_d64_g3_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d64_g3_kf16_vf16_rows__c_t128,
     &tq_decode_d64_g3_kf16_vf16_rows__c_t64,
     &tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t128,
     &tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t64,
+    &tq_decode_d64_g4_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64,
+    &tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64,
+    &tq_decode_d64_g4_kturbo4_vturbo4_tile_cpu__c_t128,
     &tq_decode_d64_g4_kgain2_vgain2_rows__c_t128,
     &tq_decode_d64_g4_kgain2_vgain2_rows__c_t64,
+    &tq_decode_d64_g4_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d64_g4_kgain3_vgain3_rows__c_t128,
     &tq_decode_d64_g4_kgain3_vgain3_rows__c_t64,
+    &tq_decode_d64_g4_kgain3_vgain3_tile_cpu__c_t128,
     &tq_decode_d64_g4_kgain4_vgain4_rows__c_t128,
     &tq_decode_d64_g4_kgain4_vgain4_rows__c_t64,
+    &tq_decode_d64_g4_kgain4_vgain4_tile_cpu__c_t128,
     &tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128,
     &tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64,
+    &tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d64_g4_kf16_vf16_rows__c_t128,
     &tq_decode_d64_g4_kf16_vf16_rows__c_t64,
     &tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t128,
     &tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t64,
+    &tq_decode_d64_g8_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64,
+    &tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64,
+    &tq_decode_d64_g8_kturbo4_vturbo4_tile_cpu__c_t128,
     &tq_decode_d64_g8_kgain2_vgain2_rows__c_t128,
     &tq_decode_d64_g8_kgain2_vgain2_rows__c_t64,
+    &tq_decode_d64_g8_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d64_g8_kgain3_vgain3_rows__c_t128,
     &tq_decode_d64_g8_kgain3_vgain3_rows__c_t64,
+    &tq_decode_d64_g8_kgain3_vgain3_tile_cpu__c_t128,
     &tq_decode_d64_g8_kgain4_vgain4_rows__c_t128,
     &tq_decode_d64_g8_kgain4_vgain4_rows__c_t64,
+    &tq_decode_d64_g8_kgain4_vgain4_tile_cpu__c_t128,
     &tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128,
     &tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64,
+    &tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d64_g8_kf16_vf16_rows__c_t128,
     &tq_decode_d64_g8_kf16_vf16_rows__c_t64,
     &tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t128,
     &tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t64,
+    &tq_decode_d128_g1_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64,
+    &tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64,
+    &tq_decode_d128_g1_kturbo4_vturbo4_tile_cpu__c_t128,
     &tq_decode_d128_g1_kgain2_vgain2_rows__c_t128,
     &tq_decode_d128_g1_kgain2_vgain2_rows__c_t64,
+    &tq_decode_d128_g1_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d128_g1_kgain3_vgain3_rows__c_t128,
     &tq_decode_d128_g1_kgain3_vgain3_rows__c_t64,
+    &tq_decode_d128_g1_kgain3_vgain3_tile_cpu__c_t128,
     &tq_decode_d128_g1_kgain4_vgain4_rows__c_t128,
     &tq_decode_d128_g1_kgain4_vgain4_rows__c_t64,
+    &tq_decode_d128_g1_kgain4_vgain4_tile_cpu__c_t128,
     &tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128,
     &tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64,
+    &tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d128_g1_kf16_vf16_rows__c_t128,
     &tq_decode_d128_g1_kf16_vf16_rows__c_t64,
     &tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t128,
     &tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t64,
+    &tq_decode_d128_g3_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t64,
+    &tq_decode_d128_g3_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t64,
+    &tq_decode_d128_g3_kturbo4_vturbo4_tile_cpu__c_t128,
     &tq_decode_d128_g3_kgain2_vgain2_rows__c_t128,
     &tq_decode_d128_g3_kgain2_vgain2_rows__c_t64,
+    &tq_decode_d128_g3_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d128_g3_kgain3_vgain3_rows__c_t128,
     &tq_decode_d128_g3_kgain3_vgain3_rows__c_t64,
+    &tq_decode_d128_g3_kgain3_vgain3_tile_cpu__c_t128,
     &tq_decode_d128_g3_kgain4_vgain4_rows__c_t128,
     &tq_decode_d128_g3_kgain4_vgain4_rows__c_t64,
+    &tq_decode_d128_g3_kgain4_vgain4_tile_cpu__c_t128,
     &tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t128,
     &tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t64,
+    &tq_decode_d128_g3_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d128_g3_kf16_vf16_rows__c_t128,
     &tq_decode_d128_g3_kf16_vf16_rows__c_t64,
     &tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t128,
     &tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t64,
+    &tq_decode_d128_g4_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64,
+    &tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64,
+    &tq_decode_d128_g4_kturbo4_vturbo4_tile_cpu__c_t128,
     &tq_decode_d128_g4_kgain2_vgain2_rows__c_t128,
     &tq_decode_d128_g4_kgain2_vgain2_rows__c_t64,
+    &tq_decode_d128_g4_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d128_g4_kgain3_vgain3_rows__c_t128,
     &tq_decode_d128_g4_kgain3_vgain3_rows__c_t64,
+    &tq_decode_d128_g4_kgain3_vgain3_tile_cpu__c_t128,
     &tq_decode_d128_g4_kgain4_vgain4_rows__c_t128,
     &tq_decode_d128_g4_kgain4_vgain4_rows__c_t64,
+    &tq_decode_d128_g4_kgain4_vgain4_tile_cpu__c_t128,
     &tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128,
     &tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64,
+    &tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d128_g4_kf16_vf16_rows__c_t128,
     &tq_decode_d128_g4_kf16_vf16_rows__c_t64,
     &tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t128,
     &tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t64,
+    &tq_decode_d128_g8_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64,
+    &tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64,
+    &tq_decode_d128_g8_kturbo4_vturbo4_tile_cpu__c_t128,
     &tq_decode_d128_g8_kgain2_vgain2_rows__c_t128,
     &tq_decode_d128_g8_kgain2_vgain2_rows__c_t64,
+    &tq_decode_d128_g8_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d128_g8_kgain3_vgain3_rows__c_t128,
     &tq_decode_d128_g8_kgain3_vgain3_rows__c_t64,
+    &tq_decode_d128_g8_kgain3_vgain3_tile_cpu__c_t128,
     &tq_decode_d128_g8_kgain4_vgain4_rows__c_t128,
     &tq_decode_d128_g8_kgain4_vgain4_rows__c_t64,
+    &tq_decode_d128_g8_kgain4_vgain4_tile_cpu__c_t128,
     &tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128,
     &tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64,
+    &tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d128_g8_kf16_vf16_rows__c_t128,
     &tq_decode_d128_g8_kf16_vf16_rows__c_t64,
     &tq_append_d64_kturbo2_rows__c,

@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum {
-    TQV_LANES = 8, /* 32-bit lanes of a vector; keys per K group */
-    TQV_UNITS = 2, /* units of 32 values whose V sums share a vector */
+    TQV_LANES = 8, /* 32-bit lanes of a vector */
+    TQV_SUMS = 8,  /* vectors that sums may take of the registers */
     TQV_REGISTERS = 16, /* vectors that the machine holds: how large a block of products may be */
 };
 
@@ -230,6 +230,11 @@ TQV_INLINE tqv_bits tqv_select(tqv_bits mask, tqv_bits a, tqv_bits b) {
     TQV_EACH a.u32[i] = (a.u32[i] & mask.u32[i]) | (b.u32[i] & ~mask.u32[i]);
     return a;
 }
+/* the same by bits */
+TQV_INLINE tqv_bits tqv_merge(tqv_bits mask, tqv_bits a, tqv_bits b) {
+    TQV_EACH a.u32[i] = (a.u32[i] & mask.u32[i]) | (b.u32[i] & ~mask.u32[i]);
+    return a;
+}
 /* every 16-bit lane right by the constant n; callers mask what crosses a byte */
 TQV_INLINE tqv_bits tqv_srl16(tqv_bits x, int n) {
     TQV_EACH16 x.u16[i] = (uint16_t)(x.u16[i] >> n);
@@ -244,6 +249,25 @@ TQV_INLINE tqv_bits tqv_table(const int8_t table[16]) {
 TQV_INLINE tqv_bits tqv_lookup(tqv_bits table, tqv_bits index) {
     TQV_EACH_BYTE index.i8[i] = table.i8[index.u8[i] & 15];
     return index;
+}
+/* the entries whose indices are (x >> shift) & mask in each byte, shifted in 16-bit lanes */
+TQV_INLINE tqv_bits tqv_pick(tqv_bits table, tqv_bits x, int shift, int mask) {
+    return tqv_lookup(table, tqv_and(tqv_srl16(x, shift), tqv_bset1(mask * 0x01010101)));
+}
+/* the same with bits 3 of `sign` in the indices */
+TQV_INLINE tqv_bits tqv_pick_signed(tqv_bits table, tqv_bits x, int shift, int mask, tqv_bits sign) {
+    return tqv_lookup(table, tqv_or(tqv_and(tqv_srl16(x, shift), tqv_bset1(mask * 0x01010101)), sign));
+}
+/* even and odd signed bytes in 16-bit lanes */
+TQV_INLINE tqv_bits tqv_even16(tqv_bits x) {
+    tqv_bits y;
+    TQV_EACH16 y.i16[i] = x.i8[2 * i];
+    return y;
+}
+TQV_INLINE tqv_bits tqv_odd16(tqv_bits x) {
+    tqv_bits y;
+    TQV_EACH16 y.i16[i] = x.i8[2 * i + 1];
+    return y;
 }
 /* 16-bit lanes: sums of the two products unsigned byte * signed byte; must not overflow */
 TQV_INLINE tqv_bits tqv_maddu8(tqv_bits u, tqv_bits s) {
@@ -321,75 +345,85 @@ TQV_INLINE tqv_bits tqv_run_sums(const tqv_bits x[4]) {
 TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4]) {
     TQV_EACH for (int w = 0; w < 4; w++) memcpy(&out[w].u32[i], p + (size_t)i * stride + 4 * (size_t)w, 4);
 }
-TQV_INLINE tqv_bits tqv_load_dwords(const uint8_t *p, size_t stride) {
+/* halves, to LANES halves that follow each other; two bytes behind each may be read */
+TQV_INLINE void tqv_store_halves(uint8_t *out, const uint8_t *p, size_t stride) {
+    TQV_EACH memcpy(out + 2 * i, p + (size_t)i * stride, 2);
+}
+/* LANES halves as integers */
+TQV_INLINE tqv_bits tqv_from_u16(const uint8_t *p) {
     tqv_bits y;
-    TQV_EACH memcpy(&y.u32[i], p + (size_t)i * stride, 4);
+    uint16_t h[8];
+    memcpy(h, p, sizeof h);
+    TQV_EACH y.u32[i] = h[i];
     return y;
 }
-/* halves as floats */
-TQV_INLINE tqv_f32 tqv_load_scales(const uint8_t *p, size_t stride) {
-    tqv_f32 y;
-    TQV_EACH {
-        uint16_t h;
-        memcpy(&h, p + (size_t)i * stride, 2);
-        y.v[i] = tqv_half_to_float(h);
-    }
+/* LANES halves: of each its two low nibbles, then its two high nibbles, one per byte */
+TQV_INLINE tqv_bits tqv_split_half(const uint8_t *p) {
+    tqv_bits y = tqv_from_u16(p);
+    TQV_EACH y.u32[i] = (y.u32[i] | y.u32[i] << 12) & 0x0f0f0f0f;
     return y;
 }
-/* a half word: its two low nibbles, then its two high nibbles, one per byte */
-TQV_INLINE tqv_bits tqv_load_half(const uint8_t *p, size_t stride) {
-    tqv_bits y;
-    TQV_EACH {
-        uint16_t h;
-        memcpy(&h, p + (size_t)i * stride, 2);
-        y.u32[i] = ((uint32_t)h | (uint32_t)h << 12) & 0x0f0f0f0f;
-    }
-    return y;
+/* byte k of each lane into all its four bytes, into its even ones, into its odd ones; others are 0 */
+TQV_INLINE tqv_bits tqv_spread(tqv_bits x, int k) {
+    TQV_EACH x.u32[i] = (x.u32[i] >> 8 * k & 0xff) * 0x01010101u;
+    return x;
 }
-/* byte k of each lane into all its four bytes, of which `keep` masks some */
-TQV_INLINE tqv_bits tqv_spread(tqv_bits x, int k, int32_t keep) {
-    TQV_EACH x.u32[i] = (x.u32[i] >> 8 * k & 0xff) * 0x01010101u & (uint32_t)keep;
+TQV_INLINE tqv_bits tqv_spread_even(tqv_bits x, int k) {
+    TQV_EACH x.u32[i] = (x.u32[i] >> 8 * k & 0xff) * 0x00010001u;
+    return x;
+}
+TQV_INLINE tqv_bits tqv_spread_odd(tqv_bits x, int k) {
+    TQV_EACH x.u32[i] = (x.u32[i] >> 8 * k & 0xff) * 0x01000100u;
     return x;
 }
 
-/* ---- values in lanes, keys in bytes: lane y*UNITS + u, byte k is byte y of a word of unit u of key k -------------- */
+/* ---- values in lanes, keys in bytes: 16 lanes are 4 columns of 4 values: column c, value y in lane c/2*8 + y*2 + c%2.
+ * A vector is part `part` of them -------------------------------------------------------------------------------- */
 
-/* words 0..3 of four keys, `stride` bytes apart; rows[u] is unit u of the first */
-TQV_INLINE void tqv_load_quad(const uint8_t *const rows[TQV_UNITS], size_t stride, tqv_bits out[4]) {
-    for (int u = 0; u < TQV_UNITS; u++)
-        for (int k = 0; k < 4; k++)
-            for (int j = 0; j < 16; j++)
-                out[j / 4].u8[4 * (j % 4 * TQV_UNITS + u) + k] = rows[u][(size_t)k * stride + (size_t)j];
+/* Words 0 .. n-1 of the four keys of each column, `stride` bytes apart, p[c] the first of column c, as 16 lanes each, 64
+ * bytes apart. n <= 4, whatever it is 16 bytes of each key are read. */
+TQV_INLINE void tqv_repack_columns(const uint8_t *const p[4], size_t stride, int n, uint8_t *out) {
+    for (int w = 0; w < n; w++)
+        for (int i = 0; i < 64; i++) {
+            const int lane = i / 4, column = lane / 8 * 2 + lane % 2, y = lane % 8 / 2;
+            out[64 * w + i] = p[column][(size_t)(i % 4) * stride + (size_t)(4 * w + y)];
+        }
 }
-/* a half word: lanes y = 2, 3 get the high nibbles of y = 0, 1 */
-TQV_INLINE tqv_bits tqv_quad_half(tqv_bits x) {
-    for (int i = 0; i < 4; i++) {
-        x.u32[i + 4] = x.u32[i] >> 4 & 0x0f0f0f0f;
-        x.u32[i] &= 0x0f0f0f0f;
+/* Lanes [column][2] of bytes to all four values: values 0 and 1 from the low nibbles, 2 and 3 from the high ones. */
+TQV_INLINE tqv_bits tqv_split_columns(const uint8_t *p, int part) {
+    tqv_bits y;
+    TQV_EACH_BYTE {
+        const int lane = i / 4, column = 2 * part + lane % 2, value = lane / 2;
+        y.u8[i] = p[(column * 2 + value % 2) * 4 + i % 4] >> (value / 2 * 4) & 15;
     }
-    return x;
-}
-/* every four lanes as a 4 x 4 matrix of bytes, transposed */
-TQV_INLINE tqv_bits tqv_transpose_bytes(tqv_bits x) {
-    tqv_bits y;
-    TQV_EACH_BYTE y.u8[i] = x.u8[(i & 16) + (i & 3) * 4 + (i >> 2 & 3)];
     return y;
 }
-/* one number per unit, in every lane of that unit */
-TQV_INLINE tqv_bits tqv_units(const int32_t p[TQV_UNITS]) {
+/* Pairs of bytes of four keys: first bytes, then second ones, by 8 bytes. */
+TQV_INLINE tqv_bits tqv_key_bytes(tqv_bits x) {
     tqv_bits y;
-    TQV_EACH y.i32[i] = p[i % TQV_UNITS];
+    TQV_EACH_BYTE y.u8[i] = x.u8[i / 8 * 8 + i % 4 * 2 + i / 4 % 2];
     return y;
 }
-/* 16-bit weights of LANES keys, one vector of integers per unit, as [quad][keys 0,2 / keys 1,3][unit] pairs */
-TQV_INLINE void tqv_store_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
-    for (int quad = 0; quad < 2; quad++)
-        for (int odd = 0; odd < 2; odd++)
-            for (int u = 0; u < TQV_UNITS; u++) {
-                const uint32_t *k = w[u].u32 + 4 * quad + odd;
-                const uint32_t pair = (k[0] & 0xffff) | k[2] << 16;
-                memcpy(p + (2 * quad + odd) * TQV_UNITS + u, &pair, 4);
-            }
+/* One number per column, p[0] for the first one of the part. */
+TQV_INLINE tqv_bits tqv_columns(const int32_t *p) {
+    tqv_bits y;
+    TQV_EACH y.i32[i] = p[i % 2];
+    return y;
+}
+/* Numbers of four columns, LANES each, beside each other. */
+TQV_INLINE void tqv_interleave(const int32_t *a, const int32_t *b, const int32_t *c, const int32_t *d, int32_t *out) {
+    TQV_EACH {
+        const int32_t x[4] = {a[i], b[i], c[i], d[i]};
+        memcpy(out + 4 * i, x, sizeof x);
+    }
+}
+/* 16-bit weights of 16 keys, by quads: pairs of keys 0 and 2, pairs of keys 1 and 3. */
+TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits *w) {
+    for (int quad = 0; quad < 4; quad++) {
+        const uint32_t *k = w[quad / 2].u32 + quad % 2 * 4;
+        even[quad] = (int32_t)((k[0] & 0xffff) | k[2] << 16);
+        odd[quad] = (int32_t)((k[1] & 0xffff) | k[3] << 16);
+    }
 }
 
 /* ---- transform -------------------------------------------------------------------------------------------------- */

@@ -170,23 +170,20 @@ static void top_scales(int n_scales, const float *scales, int n, float *top) {
     }
 }
 
-/* p * V scale as integers, for one head: a set of weights per group of units, one unit of weight for all of them. */
+/* p * V scale as integers, for one head: [scale][2][quad], one unit of weight for all of them. */
 static void integer_weights(const tq_v_stage *v, int n_scales, const float *p, const float *scales, float unit, int n,
                             int32_t *weights) {
     const tqv_f32 inverse = tqv_set1(unit > 0x1p-100f ? 1.0f / unit : 0.0f);
-    for (int set = 0; set < (n_scales > 1 ? v->n_sets : 1); set++) {
-        const float *scale[TQV_UNITS];
-        for (int u = 0; u < TQV_UNITS; u++)
-            scale[u] = scales + (n_scales > 1 ? v->scale_sets[set * TQV_UNITS + u] : 0) * STRIDE;
-        int32_t *to = weights + set * QUADS * 2 * TQV_UNITS;
-        for (int i = 0; i < n; i += TQV_LANES, to += TQV_LANES / 4 * 2 * TQV_UNITS) {
-            const tqv_f32 share = tqv_mul(tqv_load(p + i), inverse);
-            tqv_bits w[TQV_UNITS];
-            TQV_UNROLL for (int u = 0; u < TQV_UNITS; u++)
-                w[u] = tqv_to_i32(tqv_mul(share, tqv_load(scale[u] + i)));
-            tqv_store_weights(to, w);
+    for (int b = 0; b < n_scales; b++, scales += STRIDE, weights += 2 * QUADS)
+        for (int i = 0; i < n; i += TQ_GROUP) {
+            tqv_bits w[TQ_GROUP / TQV_LANES];
+            TQV_UNROLL for (int j = 0; j < TQ_GROUP / TQV_LANES; j++) {
+                const tqv_f32 share = tqv_mul(tqv_load(p + i + j * TQV_LANES), inverse);
+                w[j] = tqv_to_i32(tqv_mul(share, tqv_load(scales + i + j * TQV_LANES)));
+            }
+            tqv_store_weights(weights + i / 4, weights + QUADS + i / 4, w);
         }
-    }
+    (void)v;
 }
 
 typedef struct totals {
@@ -278,12 +275,11 @@ static void start(const tq_decode_impl *impl, const tq_decode_job *job, const tq
 }
 
 void tqk_decode__x86_64_v3(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *partial) {
-    enum { MAX_SETS = (TQ_MAX_HEAD_DIM / 32 + TQV_UNITS - 1) / TQV_UNITS };
     const int gqa = impl->gqa, tiled = job->keys_per_unit > 1;
     const tq_k_stage *k = impl->k;
     const tq_v_stage *v = impl->v;
     _Alignas(64) float scores[TQ_MAX_GQA * STRIDE], scales[TQ_MAX_SCALES * STRIDE], top[STRIDE];
-    _Alignas(64) int32_t weights[TQ_MAX_GQA * MAX_SETS * QUADS * 2 * TQV_UNITS];
+    _Alignas(64) int32_t weights[TQ_MAX_GQA * TQ_MAX_SCALES * 2 * QUADS];
     float factor[TQ_MAX_GQA], decay[TQ_MAX_GQA], max[TQ_MAX_GQA], sum[TQ_MAX_GQA];
     heads tile_max, tile_sum, weight_max, weight_sum;
     /* Can the sum of a tile's integer weights be too large, even if no single one is? */
@@ -358,7 +354,6 @@ void tqk_decode__x86_64_v3(const tq_decode_impl *impl, const tq_decode_job *job,
             tqv_store(factor + h, share[1]);
         }
         if (v->n_scales) {
-            const int n_sets = n_scales > 1 ? v->n_sets : 1;
             reduce_max(&weight_max, gqa);
             if (summed)
                 reduce_sum(&weight_sum, gqa);
@@ -366,7 +361,7 @@ void tqk_decode__x86_64_v3(const tq_decode_impl *impl, const tq_decode_job *job,
                 const float by_sum = summed ? weight_sum.of[h] / v->weight_sum : 0.0f, by_max = weight_max.of[h] / WEIGHT_TOP;
                 const float unit = by_sum > by_max ? by_sum : by_max;
                 integer_weights(v, n_scales, scores + h * STRIDE, scales, unit, padded,
-                                weights + h * n_sets * QUADS * 2 * TQV_UNITS);
+                                weights + h * n_scales * 2 * QUADS);
                 factor[h] *= unit;
             }
         }

@@ -638,12 +638,20 @@ extern void tqk_prefill__x86_64_v3(const tq_prefill_impl *impl, const tq_prefill
 extern void tqk_decode__x86_64_v3(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out);
 extern const tq_k_stage tqk_turbo2_d64_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d64_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d64_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo2_d64_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d64_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d64_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo2_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d64_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d64_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo2_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d64_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d64_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d64_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_turbo2_d64_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_turbo2_d64_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3;
@@ -652,12 +660,20 @@ extern int tqk_turbo2_d64_append__x86_64_v3(const float *x, const float *mean, c
 extern void tqk_turbo2_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d64_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d64_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d64_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo3_d64_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d64_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d64_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo3_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d64_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d64_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo3_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d64_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d64_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d64_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_turbo3_d64_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_turbo3_d64_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3;
@@ -666,12 +682,20 @@ extern int tqk_turbo3_d64_append__x86_64_v3(const float *x, const float *mean, c
 extern void tqk_turbo3_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo4_d64_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d64_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d64_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo4_d64_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d64_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d64_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo4_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d64_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d64_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo4_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d64_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d64_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d64_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_turbo4_d64_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_turbo4_d64_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3;
@@ -680,12 +704,20 @@ extern int tqk_turbo4_d64_append__x86_64_v3(const float *x, const float *mean, c
 extern void tqk_turbo4_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain2_d64_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d64_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d64_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain2_d64_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d64_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d64_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain2_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d64_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d64_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain2_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d64_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d64_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d64_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_gain2_d64_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_gain2_d64_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3;
@@ -694,12 +726,20 @@ extern int tqk_gain2_d64_append__x86_64_v3(const float *x, const float *mean, co
 extern void tqk_gain2_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d64_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d64_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d64_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain3_d64_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d64_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d64_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain3_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d64_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d64_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain3_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d64_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d64_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d64_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_gain3_d64_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_gain3_d64_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3;
@@ -708,12 +748,20 @@ extern int tqk_gain3_d64_append__x86_64_v3(const float *x, const float *mean, co
 extern void tqk_gain3_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain4_d64_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d64_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d64_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain4_d64_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d64_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d64_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain4_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d64_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d64_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain4_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d64_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d64_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d64_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_gain4_d64_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_gain4_d64_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3;
@@ -722,12 +770,20 @@ extern int tqk_gain4_d64_append__x86_64_v3(const float *x, const float *mean, co
 extern void tqk_gain4_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_q8_0_d64_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d64_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d64_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d64_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_q8_0_d64_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d64_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d64_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d64_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_q8_0_d64_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d64_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d64_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d64_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_q8_0_d64_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d64_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d64_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d64_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_q8_0_d64_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_q8_0_d64_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3;
@@ -748,12 +804,20 @@ extern int tqk_f16_d64_append__x86_64_v3(const float *x, const float *mean, cons
 extern void tqk_f16_d64_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo2_d128_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d128_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d128_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo2_d128_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d128_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d128_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo2_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d128_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d128_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo2_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo2_d128_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo2_d128_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo2_d128_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_turbo2_d128_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_turbo2_d128_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3;
@@ -762,12 +826,20 @@ extern int tqk_turbo2_d128_append__x86_64_v3(const float *x, const float *mean, 
 extern void tqk_turbo2_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d128_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d128_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d128_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo3_d128_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d128_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d128_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo3_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d128_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d128_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo3_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo3_d128_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo3_d128_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo3_d128_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_turbo3_d128_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_turbo3_d128_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3;
@@ -776,12 +848,20 @@ extern int tqk_turbo3_d128_append__x86_64_v3(const float *x, const float *mean, 
 extern void tqk_turbo3_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo4_d128_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d128_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d128_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo4_d128_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d128_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d128_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo4_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d128_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d128_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_turbo4_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_turbo4_d128_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_turbo4_d128_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_turbo4_d128_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_turbo4_d128_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_turbo4_d128_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3;
@@ -790,12 +870,20 @@ extern int tqk_turbo4_d128_append__x86_64_v3(const float *x, const float *mean, 
 extern void tqk_turbo4_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain2_d128_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d128_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d128_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain2_d128_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d128_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d128_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain2_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d128_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d128_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain2_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain2_d128_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain2_d128_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain2_d128_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_gain2_d128_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_gain2_d128_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3;
@@ -804,12 +892,20 @@ extern int tqk_gain2_d128_append__x86_64_v3(const float *x, const float *mean, c
 extern void tqk_gain2_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d128_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d128_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d128_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain3_d128_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d128_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d128_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain3_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d128_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d128_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain3_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain3_d128_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain3_d128_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain3_d128_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_gain3_d128_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_gain3_d128_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3;
@@ -818,12 +914,20 @@ extern int tqk_gain3_d128_append__x86_64_v3(const float *x, const float *mean, c
 extern void tqk_gain3_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain4_d128_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d128_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d128_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain4_d128_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d128_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d128_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain4_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d128_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d128_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_gain4_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_gain4_d128_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_gain4_d128_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_gain4_d128_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_gain4_d128_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_gain4_d128_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3;
@@ -832,12 +936,20 @@ extern int tqk_gain4_d128_append__x86_64_v3(const float *x, const float *mean, c
 extern void tqk_gain4_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_q8_0_d128_k_g1_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d128_v_g1_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d128_k_g1_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d128_v_g1_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_q8_0_d128_k_g3_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d128_v_g3_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d128_k_g3_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d128_v_g3_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_q8_0_d128_k_g4_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d128_v_g4_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d128_k_g4_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d128_v_g4_tile_cpu__x86_64_v3;
 extern const tq_k_stage tqk_q8_0_d128_k_g8_rows__x86_64_v3;
 extern const tq_v_stage tqk_q8_0_d128_v_g8_rows__x86_64_v3;
+extern const tq_k_stage tqk_q8_0_d128_k_g8_tile_cpu__x86_64_v3;
+extern const tq_v_stage tqk_q8_0_d128_v_g8_tile_cpu__x86_64_v3;
 extern const tq_panel tqk_q8_0_d128_k_panel_rows__x86_64_v3;
 extern const tq_panel tqk_q8_0_d128_v_panel_rows__x86_64_v3;
 extern const tq_panel tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3;
@@ -878,530 +990,642 @@ extern void tqk_f16_d128_dequantise__x86_64_v3(const uint8_t *row, const float *
                                 .keys_per_unit = keys, .target = "x86-64-v3", .key = content, .append = append_fn,  \
                                 .dequantise = dequantise_fn}
 
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ee16u);
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xf848bfed4486edd6u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x727c443b452a7516u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x727c443b452a74d6u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2f6u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2b6u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30f16u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30ed6u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x29ccec368f50f036u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x29ccec368f50eff6u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec652b6u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65276u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891f6u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891b6u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bf6u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bb6u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ee16u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xf848bfed4486edd6u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x727c443b452a7516u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x727c443b452a74d6u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2f6u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2b6u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30f16u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30ed6u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x29ccec368f50f036u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x29ccec368f50eff6u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec652b6u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65276u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891f6u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891b6u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bf6u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bb6u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ee16u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xf848bfed4486edd6u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x727c443b452a7516u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x727c443b452a74d6u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2f6u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2b6u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30f16u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30ed6u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x29ccec368f50f036u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x29ccec368f50eff6u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec652b6u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65276u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891f6u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891b6u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bf6u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bb6u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ee16u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xf848bfed4486edd6u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x727c443b452a7516u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x727c443b452a74d6u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2f6u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba2b6u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30f16u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30ed6u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x29ccec368f50f036u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x29ccec368f50eff6u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec652b6u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65276u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891f6u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d891b6u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bf6u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2bb6u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483076u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483036u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749656u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749616u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf56u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf16u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6f6u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6b6u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70616u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0652495d1ff705d6u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xb20a305297e547f6u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xb20a305297e547b6u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76256u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76216u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb96u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb56u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483076u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483036u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749656u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749616u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf56u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf16u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6f6u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6b6u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70616u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0652495d1ff705d6u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xb20a305297e547f6u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xb20a305297e547b6u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76256u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76216u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb96u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb56u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483076u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483036u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749656u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749616u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf56u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf16u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6f6u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6b6u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70616u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0652495d1ff705d6u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xb20a305297e547f6u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xb20a305297e547b6u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76256u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76216u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb96u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb56u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483076u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b483036u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749656u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xb6700ffe92749616u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf56u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaf16u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6f6u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac6b6u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70616u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0652495d1ff705d6u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xb20a305297e547f6u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xb20a305297e547b6u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76256u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe76216u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb96u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb56u);
-ROWS(tq_append_d64_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0xff5d844e800c8b98u);
-ROWS(tq_append_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xff5d844e800c8b98u);
-ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x1dbf6c7a10aaf660u);
-ROWS(tq_append_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x1dbf6c7a10aaf660u);
-ROWS(tq_append_d64_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x1f5cab5213151ad1u);
-ROWS(tq_append_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x1f5cab5213151ad1u);
-ROWS(tq_append_d64_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0x6c6c16fbee75cb90u);
-ROWS(tq_append_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x6c6c16fbee75cb90u);
-ROWS(tq_append_d64_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0x9f558f3580803da7u);
-ROWS(tq_append_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x9f558f3580803da7u);
-ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x9565cf43f779f513u);
-ROWS(tq_append_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x9565cf43f779f513u);
-ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0xa3f3ccf109e3a259u);
-ROWS(tq_append_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xa3f3ccf109e3a259u);
-ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x9253dd89884b8f89u);
-ROWS(tq_append_d128_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0x081cae949e17c3e5u);
-ROWS(tq_append_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x081cae949e17c3e5u);
-ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x7f9399df438ac696u);
-ROWS(tq_append_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x7f9399df438ac696u);
-ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x055c59e529fbaeceu);
-ROWS(tq_append_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x055c59e529fbaeceu);
-ROWS(tq_append_d128_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0xdbe2aed0b2dc45b1u);
-ROWS(tq_append_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xdbe2aed0b2dc45b1u);
-ROWS(tq_append_d128_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0x2cf6c172dca122d8u);
-ROWS(tq_append_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x2cf6c172dca122d8u);
-ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0xeb50e930a8cff2a9u);
-ROWS(tq_append_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xeb50e930a8cff2a9u);
-ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0xb0e5917e6091fc36u);
-ROWS(tq_append_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb0e5917e6091fc36u);
-ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0xc1653c77a67b112cu);
-ROWS(tq_append_d64_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0xd3cc87b379b50fd4u);
-ROWS(tq_append_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd3cc87b379b50fd4u);
-ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x2f9e23d5e9ba2c0cu);
-ROWS(tq_append_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x2f9e23d5e9ba2c0cu);
-ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0xab8a702f7631357bu);
-ROWS(tq_append_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xab8a702f7631357bu);
-ROWS(tq_append_d64_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0xdf93319809a7f0dcu);
-ROWS(tq_append_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xdf93319809a7f0dcu);
-ROWS(tq_append_d64_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0x6558a915c40b5fe5u);
-ROWS(tq_append_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x6558a915c40b5fe5u);
-ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x5482799a5c870af9u);
-ROWS(tq_append_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5482799a5c870af9u);
-ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0xd91bb3559f2f9cf3u);
-ROWS(tq_append_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd91bb3559f2f9cf3u);
-ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x9679a35a8a7d49c3u);
-ROWS(tq_append_d128_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0x2eeb788c726b19e7u);
-ROWS(tq_append_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x2eeb788c726b19e7u);
-ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x11bdc23404247d16u);
-ROWS(tq_append_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x11bdc23404247d16u);
-ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0xcbbbf9f22459addeu);
-ROWS(tq_append_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xcbbbf9f22459addeu);
-ROWS(tq_append_d128_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0xa11b25f9bd692e9bu);
-ROWS(tq_append_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xa11b25f9bd692e9bu);
-ROWS(tq_append_d128_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0xb43cd3fef8909094u);
-ROWS(tq_append_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb43cd3fef8909094u);
-ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0xa19a9336a45002a3u);
-ROWS(tq_append_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xa19a9336a45002a3u);
-ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x766dd272f4901376u);
-ROWS(tq_append_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x766dd272f4901376u);
-ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x24616c9c075587c0u);
-ROWS(tq_dequantise_d64_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0xff5d844e800c8b98u);
-ROWS(tq_dequantise_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xff5d844e800c8b98u);
-ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x1dbf6c7a10aaf660u);
-ROWS(tq_dequantise_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x1dbf6c7a10aaf660u);
-ROWS(tq_dequantise_d64_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x1f5cab5213151ad1u);
-ROWS(tq_dequantise_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x1f5cab5213151ad1u);
-ROWS(tq_dequantise_d64_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0x6c6c16fbee75cb90u);
-ROWS(tq_dequantise_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x6c6c16fbee75cb90u);
-ROWS(tq_dequantise_d64_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0x9f558f3580803da7u);
-ROWS(tq_dequantise_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x9f558f3580803da7u);
-ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x9565cf43f779f513u);
-ROWS(tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x9565cf43f779f513u);
-ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0xa3f3ccf109e3a259u);
-ROWS(tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xa3f3ccf109e3a259u);
-ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x9253dd89884b8f89u);
-ROWS(tq_dequantise_d128_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0x081cae949e17c3e5u);
-ROWS(tq_dequantise_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x081cae949e17c3e5u);
-ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x7f9399df438ac696u);
-ROWS(tq_dequantise_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x7f9399df438ac696u);
-ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x055c59e529fbaeceu);
-ROWS(tq_dequantise_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x055c59e529fbaeceu);
-ROWS(tq_dequantise_d128_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0xdbe2aed0b2dc45b1u);
-ROWS(tq_dequantise_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xdbe2aed0b2dc45b1u);
-ROWS(tq_dequantise_d128_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0x2cf6c172dca122d8u);
-ROWS(tq_dequantise_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x2cf6c172dca122d8u);
-ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0xeb50e930a8cff2a9u);
-ROWS(tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xeb50e930a8cff2a9u);
-ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0xb0e5917e6091fc36u);
-ROWS(tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xb0e5917e6091fc36u);
-ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0xc1653c77a67b112cu);
-ROWS(tq_dequantise_d64_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0xd3cc87b379b50fd4u);
-ROWS(tq_dequantise_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xd3cc87b379b50fd4u);
-ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x2f9e23d5e9ba2c0cu);
-ROWS(tq_dequantise_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x2f9e23d5e9ba2c0cu);
-ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0xab8a702f7631357bu);
-ROWS(tq_dequantise_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xab8a702f7631357bu);
-ROWS(tq_dequantise_d64_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0xdf93319809a7f0dcu);
-ROWS(tq_dequantise_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xdf93319809a7f0dcu);
-ROWS(tq_dequantise_d64_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0x6558a915c40b5fe5u);
-ROWS(tq_dequantise_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x6558a915c40b5fe5u);
-ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x5482799a5c870af9u);
-ROWS(tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x5482799a5c870af9u);
-ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0xd91bb3559f2f9cf3u);
-ROWS(tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xd91bb3559f2f9cf3u);
-ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x9679a35a8a7d49c3u);
-ROWS(tq_dequantise_d128_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0x2eeb788c726b19e7u);
-ROWS(tq_dequantise_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x2eeb788c726b19e7u);
-ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x11bdc23404247d16u);
-ROWS(tq_dequantise_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x11bdc23404247d16u);
-ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0xcbbbf9f22459addeu);
-ROWS(tq_dequantise_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xcbbbf9f22459addeu);
-ROWS(tq_dequantise_d128_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0xa11b25f9bd692e9bu);
-ROWS(tq_dequantise_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xa11b25f9bd692e9bu);
-ROWS(tq_dequantise_d128_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0xb43cd3fef8909094u);
-ROWS(tq_dequantise_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xb43cd3fef8909094u);
-ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0xa19a9336a45002a3u);
-ROWS(tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xa19a9336a45002a3u);
-ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x766dd272f4901376u);
-ROWS(tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x766dd272f4901376u);
-ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x24616c9c075587c0u);
-ROWS(tq_repack_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xff5d844e800c8b98u);
-ROWS(tq_repack_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x1dbf6c7a10aaf660u);
-ROWS(tq_repack_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x1f5cab5213151ad1u);
-ROWS(tq_repack_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x6c6c16fbee75cb90u);
-ROWS(tq_repack_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x9f558f3580803da7u);
-ROWS(tq_repack_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x9565cf43f779f513u);
-ROWS(tq_repack_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xa3f3ccf109e3a259u);
-ROWS(tq_repack_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x081cae949e17c3e5u);
-ROWS(tq_repack_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x7f9399df438ac696u);
-ROWS(tq_repack_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x055c59e529fbaeceu);
-ROWS(tq_repack_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xdbe2aed0b2dc45b1u);
-ROWS(tq_repack_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x2cf6c172dca122d8u);
-ROWS(tq_repack_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xeb50e930a8cff2a9u);
-ROWS(tq_repack_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xb0e5917e6091fc36u);
-ROWS(tq_repack_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0xd3cc87b379b50fd4u);
-ROWS(tq_repack_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x2f9e23d5e9ba2c0cu);
-ROWS(tq_repack_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0xab8a702f7631357bu);
-ROWS(tq_repack_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0xdf93319809a7f0dcu);
-ROWS(tq_repack_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0x6558a915c40b5fe5u);
-ROWS(tq_repack_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x5482799a5c870af9u);
-ROWS(tq_repack_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0xd91bb3559f2f9cf3u);
-ROWS(tq_repack_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0x2eeb788c726b19e7u);
-ROWS(tq_repack_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x11bdc23404247d16u);
-ROWS(tq_repack_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0xcbbbf9f22459addeu);
-ROWS(tq_repack_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0xa11b25f9bd692e9bu);
-ROWS(tq_repack_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0xb43cd3fef8909094u);
-ROWS(tq_repack_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0xa19a9336a45002a3u);
-ROWS(tq_repack_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x766dd272f4901376u);
-PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ed96u);
-PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf848bfed4486ed96u);
-PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x727c443b452a7496u);
-PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x727c443b452a7496u);
-PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba276u);
-PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf005cf6cd40ba276u);
-PREFILL(tq_prefill_d64_g1_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_rows__x86_64_v3, tqk_gain2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30e96u);
-PREFILL(tq_prefill_d64_g1_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x711dfc7f42e30e96u);
-PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x29ccec368f50efb6u);
-PREFILL(tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x29ccec368f50efb6u);
-PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65236u);
-PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0f06fcc99ec65236u);
-PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d89176u);
-PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa22e3431f3d89176u);
-PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2b76u);
-PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ed96u);
-PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf848bfed4486ed96u);
-PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x727c443b452a7496u);
-PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x727c443b452a7496u);
-PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba276u);
-PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf005cf6cd40ba276u);
-PREFILL(tq_prefill_d64_g3_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_rows__x86_64_v3, tqk_gain2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30e96u);
-PREFILL(tq_prefill_d64_g3_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x711dfc7f42e30e96u);
-PREFILL(tq_prefill_d64_g3_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x29ccec368f50efb6u);
-PREFILL(tq_prefill_d64_g3_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x29ccec368f50efb6u);
-PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65236u);
-PREFILL(tq_prefill_d64_g3_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0f06fcc99ec65236u);
-PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d89176u);
-PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa22e3431f3d89176u);
-PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2b76u);
-PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ed96u);
-PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf848bfed4486ed96u);
-PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x727c443b452a7496u);
-PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x727c443b452a7496u);
-PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba276u);
-PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf005cf6cd40ba276u);
-PREFILL(tq_prefill_d64_g4_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_rows__x86_64_v3, tqk_gain2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30e96u);
-PREFILL(tq_prefill_d64_g4_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x711dfc7f42e30e96u);
-PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x29ccec368f50efb6u);
-PREFILL(tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x29ccec368f50efb6u);
-PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65236u);
-PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0f06fcc99ec65236u);
-PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d89176u);
-PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa22e3431f3d89176u);
-PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2b76u);
-PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf848bfed4486ed96u);
-PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf848bfed4486ed96u);
-PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x727c443b452a7496u);
-PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x727c443b452a7496u);
-PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf005cf6cd40ba276u);
-PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf005cf6cd40ba276u);
-PREFILL(tq_prefill_d64_g8_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_rows__x86_64_v3, tqk_gain2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x711dfc7f42e30e96u);
-PREFILL(tq_prefill_d64_g8_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x711dfc7f42e30e96u);
-PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x29ccec368f50efb6u);
-PREFILL(tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x29ccec368f50efb6u);
-PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x0f06fcc99ec65236u);
-PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0f06fcc99ec65236u);
-PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa22e3431f3d89176u);
-PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa22e3431f3d89176u);
-PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x4dec34cf5d8e2b76u);
-PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b482ff6u);
-PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5c26db0c5b482ff6u);
-PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb6700ffe927495d6u);
-PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb6700ffe927495d6u);
-PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaed6u);
-PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf63707c2991aaed6u);
-PREFILL(tq_prefill_d128_g1_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_rows__x86_64_v3, tqk_gain2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac676u);
-PREFILL(tq_prefill_d128_g1_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa21c88b5bb0ac676u);
-PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70596u);
-PREFILL(tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0652495d1ff70596u);
-PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb20a305297e54776u);
-PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb20a305297e54776u);
-PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe761d6u);
-PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x4c7217dc9fe761d6u);
-PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb16u);
-PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b482ff6u);
-PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5c26db0c5b482ff6u);
-PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb6700ffe927495d6u);
-PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb6700ffe927495d6u);
-PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaed6u);
-PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf63707c2991aaed6u);
-PREFILL(tq_prefill_d128_g3_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_rows__x86_64_v3, tqk_gain2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac676u);
-PREFILL(tq_prefill_d128_g3_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa21c88b5bb0ac676u);
-PREFILL(tq_prefill_d128_g3_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70596u);
-PREFILL(tq_prefill_d128_g3_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0652495d1ff70596u);
-PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb20a305297e54776u);
-PREFILL(tq_prefill_d128_g3_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb20a305297e54776u);
-PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe761d6u);
-PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x4c7217dc9fe761d6u);
-PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb16u);
-PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b482ff6u);
-PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5c26db0c5b482ff6u);
-PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb6700ffe927495d6u);
-PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb6700ffe927495d6u);
-PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaed6u);
-PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf63707c2991aaed6u);
-PREFILL(tq_prefill_d128_g4_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_rows__x86_64_v3, tqk_gain2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac676u);
-PREFILL(tq_prefill_d128_g4_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa21c88b5bb0ac676u);
-PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70596u);
-PREFILL(tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0652495d1ff70596u);
-PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb20a305297e54776u);
-PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb20a305297e54776u);
-PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe761d6u);
-PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x4c7217dc9fe761d6u);
-PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb16u);
-PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5c26db0c5b482ff6u);
-PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5c26db0c5b482ff6u);
-PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb6700ffe927495d6u);
-PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb6700ffe927495d6u);
-PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xf63707c2991aaed6u);
-PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xf63707c2991aaed6u);
-PREFILL(tq_prefill_d128_g8_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_rows__x86_64_v3, tqk_gain2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa21c88b5bb0ac676u);
-PREFILL(tq_prefill_d128_g8_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa21c88b5bb0ac676u);
-PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0652495d1ff70596u);
-PREFILL(tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x0652495d1ff70596u);
-PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb20a305297e54776u);
-PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb20a305297e54776u);
-PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x4c7217dc9fe761d6u);
-PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x4c7217dc9fe761d6u);
-PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x0ae55cfef895eb16u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xd996340239b20217u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__x86_64_v3, tqk_turbo2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xd996340239b201d7u);
+DECODE(tq_decode_d64_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20217u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1dff7u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1dfb7u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe7152a1219a1dff7u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x1cc50378fd37eef7u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x1cc50378fd37eeb7u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1cc50378fd37eef7u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x114544b983b14e97u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__x86_64_v3, tqk_gain2_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x114544b983b14e57u);
+DECODE(tq_decode_d64_g1_kgain2_vgain2_tile_cpu__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_tile_cpu__x86_64_v3, tqk_gain2_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x114544b983b14e97u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xd9cf77a0977def97u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xd9cf77a0977def57u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_tile_cpu__x86_64_v3, tqk_gain3_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd9cf77a0977def97u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x3f5059e9888d34f7u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 456, 456, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x3f5059e9888d34b7u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 456, 456, tqk_gain4_d64_k_g1_tile_cpu__x86_64_v3, tqk_gain4_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3f5059e9888d34f7u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4f7u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4b7u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc4f7u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x9f6fda4988300837u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007f7u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xd996340239b20217u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xd996340239b201d7u);
+DECODE(tq_decode_d64_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20217u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1dff7u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__x86_64_v3, tqk_turbo3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1dfb7u);
+DECODE(tq_decode_d64_g3_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe7152a1219a1dff7u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x1cc50378fd37eef7u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__x86_64_v3, tqk_turbo4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x1cc50378fd37eeb7u);
+DECODE(tq_decode_d64_g3_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1cc50378fd37eef7u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x114544b983b14e97u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__x86_64_v3, tqk_gain2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x114544b983b14e57u);
+DECODE(tq_decode_d64_g3_kgain2_vgain2_tile_cpu__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_tile_cpu__x86_64_v3, tqk_gain2_d64_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x114544b983b14e97u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xd9cf77a0977def97u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__x86_64_v3, tqk_gain3_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xd9cf77a0977def57u);
+DECODE(tq_decode_d64_g3_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_tile_cpu__x86_64_v3, tqk_gain3_d64_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd9cf77a0977def97u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x3f5059e9888d34f7u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__x86_64_v3, tqk_gain4_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x3f5059e9888d34b7u);
+DECODE(tq_decode_d64_g3_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_tile_cpu__x86_64_v3, tqk_gain4_d64_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3f5059e9888d34f7u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4f7u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4b7u);
+DECODE(tq_decode_d64_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc4f7u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x9f6fda4988300837u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007f7u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xd996340239b20217u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xd996340239b201d7u);
+DECODE(tq_decode_d64_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20217u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1dff7u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1dfb7u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe7152a1219a1dff7u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x1cc50378fd37eef7u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x1cc50378fd37eeb7u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1cc50378fd37eef7u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x114544b983b14e97u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__x86_64_v3, tqk_gain2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x114544b983b14e57u);
+DECODE(tq_decode_d64_g4_kgain2_vgain2_tile_cpu__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_tile_cpu__x86_64_v3, tqk_gain2_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x114544b983b14e97u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xd9cf77a0977def97u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xd9cf77a0977def57u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_tile_cpu__x86_64_v3, tqk_gain3_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd9cf77a0977def97u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x3f5059e9888d34f7u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 456, 456, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x3f5059e9888d34b7u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 456, 456, tqk_gain4_d64_k_g4_tile_cpu__x86_64_v3, tqk_gain4_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3f5059e9888d34f7u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4f7u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4b7u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc4f7u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x9f6fda4988300837u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007f7u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xd996340239b20217u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xd996340239b201d7u);
+DECODE(tq_decode_d64_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20217u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1dff7u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1dfb7u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe7152a1219a1dff7u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x1cc50378fd37eef7u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x1cc50378fd37eeb7u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1cc50378fd37eef7u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x114544b983b14e97u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__x86_64_v3, tqk_gain2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x114544b983b14e57u);
+DECODE(tq_decode_d64_g8_kgain2_vgain2_tile_cpu__x86_64_v3_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_tile_cpu__x86_64_v3, tqk_gain2_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x114544b983b14e97u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xd9cf77a0977def97u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xd9cf77a0977def57u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_tile_cpu__x86_64_v3, tqk_gain3_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd9cf77a0977def97u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x3f5059e9888d34f7u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 456, 456, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x3f5059e9888d34b7u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 456, 456, tqk_gain4_d64_k_g8_tile_cpu__x86_64_v3, tqk_gain4_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3f5059e9888d34f7u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4f7u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4b7u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc4f7u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x9f6fda4988300837u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007f7u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc937u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8f7u);
+DECODE(tq_decode_d128_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc937u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x9f654b0ff1403337u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x9f654b0ff14032f7u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9f654b0ff1403337u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x56d4581f5e208b57u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x56d4581f5e208b17u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x56d4581f5e208b57u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5a3a59cff11d4617u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__x86_64_v3, tqk_gain2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5a3a59cff11d45d7u);
+DECODE(tq_decode_d128_g1_kgain2_vgain2_tile_cpu__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_tile_cpu__x86_64_v3, tqk_gain2_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3a59cff11d4617u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x3ea82b2b99fb3117u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x3ea82b2b99fb30d7u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_tile_cpu__x86_64_v3, tqk_gain3_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3ea82b2b99fb3117u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x368138fd93789057u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 235, 235, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x368138fd93789017u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 235, 235, tqk_gain4_d128_k_g1_tile_cpu__x86_64_v3, tqk_gain4_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x368138fd93789057u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756117u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa5d2d42a907560d7u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756117u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x02ba816212976697u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x02ba816212976657u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc937u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8f7u);
+DECODE(tq_decode_d128_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc937u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x9f654b0ff1403337u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__x86_64_v3, tqk_turbo3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x9f654b0ff14032f7u);
+DECODE(tq_decode_d128_g3_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9f654b0ff1403337u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x56d4581f5e208b57u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__x86_64_v3, tqk_turbo4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x56d4581f5e208b17u);
+DECODE(tq_decode_d128_g3_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x56d4581f5e208b57u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x5a3a59cff11d4617u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__x86_64_v3, tqk_gain2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x5a3a59cff11d45d7u);
+DECODE(tq_decode_d128_g3_kgain2_vgain2_tile_cpu__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_tile_cpu__x86_64_v3, tqk_gain2_d128_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3a59cff11d4617u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x3ea82b2b99fb3117u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__x86_64_v3, tqk_gain3_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x3ea82b2b99fb30d7u);
+DECODE(tq_decode_d128_g3_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_tile_cpu__x86_64_v3, tqk_gain3_d128_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3ea82b2b99fb3117u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x368138fd93789057u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__x86_64_v3, tqk_gain4_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x368138fd93789017u);
+DECODE(tq_decode_d128_g3_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_tile_cpu__x86_64_v3, tqk_gain4_d128_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x368138fd93789057u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756117u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xa5d2d42a907560d7u);
+DECODE(tq_decode_d128_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756117u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x02ba816212976697u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x02ba816212976657u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc937u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8f7u);
+DECODE(tq_decode_d128_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc937u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x9f654b0ff1403337u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x9f654b0ff14032f7u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9f654b0ff1403337u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x56d4581f5e208b57u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x56d4581f5e208b17u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x56d4581f5e208b57u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5a3a59cff11d4617u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__x86_64_v3, tqk_gain2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5a3a59cff11d45d7u);
+DECODE(tq_decode_d128_g4_kgain2_vgain2_tile_cpu__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_tile_cpu__x86_64_v3, tqk_gain2_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3a59cff11d4617u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x3ea82b2b99fb3117u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x3ea82b2b99fb30d7u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_tile_cpu__x86_64_v3, tqk_gain3_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3ea82b2b99fb3117u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x368138fd93789057u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 235, 235, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x368138fd93789017u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 235, 235, tqk_gain4_d128_k_g4_tile_cpu__x86_64_v3, tqk_gain4_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x368138fd93789057u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756117u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa5d2d42a907560d7u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756117u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x02ba816212976697u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x02ba816212976657u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc937u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8f7u);
+DECODE(tq_decode_d128_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc937u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x9f654b0ff1403337u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x9f654b0ff14032f7u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9f654b0ff1403337u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x56d4581f5e208b57u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x56d4581f5e208b17u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x56d4581f5e208b57u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5a3a59cff11d4617u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__x86_64_v3, tqk_gain2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5a3a59cff11d45d7u);
+DECODE(tq_decode_d128_g8_kgain2_vgain2_tile_cpu__x86_64_v3_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_tile_cpu__x86_64_v3, tqk_gain2_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3a59cff11d4617u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x3ea82b2b99fb3117u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x3ea82b2b99fb30d7u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_tile_cpu__x86_64_v3, tqk_gain3_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3ea82b2b99fb3117u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x368138fd93789057u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 235, 235, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x368138fd93789017u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 235, 235, tqk_gain4_d128_k_g8_tile_cpu__x86_64_v3, tqk_gain4_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x368138fd93789057u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756117u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa5d2d42a907560d7u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756117u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x02ba816212976697u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x02ba816212976657u);
+ROWS(tq_append_d64_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0x4cc49326be00951eu);
+ROWS(tq_append_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x4cc49326be00951eu);
+ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x39d791861ef0f40fu);
+ROWS(tq_append_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x39d791861ef0f40fu);
+ROWS(tq_append_d64_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x85d9ec21cb6a5297u);
+ROWS(tq_append_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x85d9ec21cb6a5297u);
+ROWS(tq_append_d64_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0x1ab62b584dafe73au);
+ROWS(tq_append_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x1ab62b584dafe73au);
+ROWS(tq_append_d64_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0x54fc0ca828de2332u);
+ROWS(tq_append_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x54fc0ca828de2332u);
+ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x5f50e7ded264ee67u);
+ROWS(tq_append_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5f50e7ded264ee67u);
+ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0xdd4bbadc0ea309e7u);
+ROWS(tq_append_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xdd4bbadc0ea309e7u);
+ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0xe46f6c3bd20aab0du);
+ROWS(tq_append_d128_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0x0bfc4f7380bdfe05u);
+ROWS(tq_append_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x0bfc4f7380bdfe05u);
+ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0xd465317c07d254b5u);
+ROWS(tq_append_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd465317c07d254b5u);
+ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x4e18c622f94baa14u);
+ROWS(tq_append_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x4e18c622f94baa14u);
+ROWS(tq_append_d128_kgain2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0xf96397c607b07efeu);
+ROWS(tq_append_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xf96397c607b07efeu);
+ROWS(tq_append_d128_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0xb6adfa96d3477aa6u);
+ROWS(tq_append_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb6adfa96d3477aa6u);
+ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0x1ec83ffa3cf8eeecu);
+ROWS(tq_append_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x1ec83ffa3cf8eeecu);
+ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0xb29f4e4dd20dd926u);
+ROWS(tq_append_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb29f4e4dd20dd926u);
+ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0xcc9fbe1b981ece7au);
+ROWS(tq_append_d64_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0xcc33b96e3f35def0u);
+ROWS(tq_append_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xcc33b96e3f35def0u);
+ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0xec9fb11ebe355ddfu);
+ROWS(tq_append_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xec9fb11ebe355ddfu);
+ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0xd64d2fe9f5520e57u);
+ROWS(tq_append_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd64d2fe9f5520e57u);
+ROWS(tq_append_d64_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "rows", 1, 0x35f131f3f985d954u);
+ROWS(tq_append_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x35f131f3f985d954u);
+ROWS(tq_append_d64_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0xc435838b32243e5cu);
+ROWS(tq_append_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc435838b32243e5cu);
+ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x1f618a9d79acb887u);
+ROWS(tq_append_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x1f618a9d79acb887u);
+ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x0269a1eff77d2d07u);
+ROWS(tq_append_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x0269a1eff77d2d07u);
+ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0xfa6286a079a9cf21u);
+ROWS(tq_append_d128_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0xd25ed0055e443d29u);
+ROWS(tq_append_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd25ed0055e443d29u);
+ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x0a623226acf25079u);
+ROWS(tq_append_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x0a623226acf25079u);
+ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x481daa8f2859533au);
+ROWS(tq_append_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x481daa8f2859533au);
+ROWS(tq_append_d128_vgain2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "rows", 1, 0xa038da9cacf13910u);
+ROWS(tq_append_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xa038da9cacf13910u);
+ROWS(tq_append_d128_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0xc75c49278a382868u);
+ROWS(tq_append_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xc75c49278a382868u);
+ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0x571b11961a041362u);
+ROWS(tq_append_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x571b11961a041362u);
+ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x32959e6f81ebf9e8u);
+ROWS(tq_append_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x32959e6f81ebf9e8u);
+ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x757cdbd93dfd0a14u);
+ROWS(tq_dequantise_d64_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0x4cc49326be00951eu);
+ROWS(tq_dequantise_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x4cc49326be00951eu);
+ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x39d791861ef0f40fu);
+ROWS(tq_dequantise_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x39d791861ef0f40fu);
+ROWS(tq_dequantise_d64_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x85d9ec21cb6a5297u);
+ROWS(tq_dequantise_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x85d9ec21cb6a5297u);
+ROWS(tq_dequantise_d64_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0x1ab62b584dafe73au);
+ROWS(tq_dequantise_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x1ab62b584dafe73au);
+ROWS(tq_dequantise_d64_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0x54fc0ca828de2332u);
+ROWS(tq_dequantise_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x54fc0ca828de2332u);
+ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x5f50e7ded264ee67u);
+ROWS(tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x5f50e7ded264ee67u);
+ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0xdd4bbadc0ea309e7u);
+ROWS(tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xdd4bbadc0ea309e7u);
+ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0xe46f6c3bd20aab0du);
+ROWS(tq_dequantise_d128_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0x0bfc4f7380bdfe05u);
+ROWS(tq_dequantise_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x0bfc4f7380bdfe05u);
+ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0xd465317c07d254b5u);
+ROWS(tq_dequantise_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xd465317c07d254b5u);
+ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x4e18c622f94baa14u);
+ROWS(tq_dequantise_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x4e18c622f94baa14u);
+ROWS(tq_dequantise_d128_kgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0xf96397c607b07efeu);
+ROWS(tq_dequantise_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xf96397c607b07efeu);
+ROWS(tq_dequantise_d128_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0xb6adfa96d3477aa6u);
+ROWS(tq_dequantise_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xb6adfa96d3477aa6u);
+ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0x1ec83ffa3cf8eeecu);
+ROWS(tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x1ec83ffa3cf8eeecu);
+ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0xb29f4e4dd20dd926u);
+ROWS(tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xb29f4e4dd20dd926u);
+ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0xcc9fbe1b981ece7au);
+ROWS(tq_dequantise_d64_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0xcc33b96e3f35def0u);
+ROWS(tq_dequantise_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xcc33b96e3f35def0u);
+ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0xec9fb11ebe355ddfu);
+ROWS(tq_dequantise_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xec9fb11ebe355ddfu);
+ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0xd64d2fe9f5520e57u);
+ROWS(tq_dequantise_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xd64d2fe9f5520e57u);
+ROWS(tq_dequantise_d64_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "rows", 1, 0x35f131f3f985d954u);
+ROWS(tq_dequantise_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x35f131f3f985d954u);
+ROWS(tq_dequantise_d64_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0xc435838b32243e5cu);
+ROWS(tq_dequantise_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xc435838b32243e5cu);
+ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x1f618a9d79acb887u);
+ROWS(tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x1f618a9d79acb887u);
+ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x0269a1eff77d2d07u);
+ROWS(tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x0269a1eff77d2d07u);
+ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0xfa6286a079a9cf21u);
+ROWS(tq_dequantise_d128_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0xd25ed0055e443d29u);
+ROWS(tq_dequantise_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xd25ed0055e443d29u);
+ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x0a623226acf25079u);
+ROWS(tq_dequantise_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x0a623226acf25079u);
+ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x481daa8f2859533au);
+ROWS(tq_dequantise_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x481daa8f2859533au);
+ROWS(tq_dequantise_d128_vgain2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "rows", 1, 0xa038da9cacf13910u);
+ROWS(tq_dequantise_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xa038da9cacf13910u);
+ROWS(tq_dequantise_d128_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0xc75c49278a382868u);
+ROWS(tq_dequantise_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xc75c49278a382868u);
+ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0x571b11961a041362u);
+ROWS(tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x571b11961a041362u);
+ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x32959e6f81ebf9e8u);
+ROWS(tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x32959e6f81ebf9e8u);
+ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x757cdbd93dfd0a14u);
+ROWS(tq_repack_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x4cc49326be00951eu);
+ROWS(tq_repack_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x39d791861ef0f40fu);
+ROWS(tq_repack_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x85d9ec21cb6a5297u);
+ROWS(tq_repack_d64_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x1ab62b584dafe73au);
+ROWS(tq_repack_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x54fc0ca828de2332u);
+ROWS(tq_repack_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x5f50e7ded264ee67u);
+ROWS(tq_repack_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xdd4bbadc0ea309e7u);
+ROWS(tq_repack_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x0bfc4f7380bdfe05u);
+ROWS(tq_repack_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xd465317c07d254b5u);
+ROWS(tq_repack_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x4e18c622f94baa14u);
+ROWS(tq_repack_d128_kgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xf96397c607b07efeu);
+ROWS(tq_repack_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xb6adfa96d3477aa6u);
+ROWS(tq_repack_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x1ec83ffa3cf8eeecu);
+ROWS(tq_repack_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xb29f4e4dd20dd926u);
+ROWS(tq_repack_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0xcc33b96e3f35def0u);
+ROWS(tq_repack_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0xec9fb11ebe355ddfu);
+ROWS(tq_repack_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0xd64d2fe9f5520e57u);
+ROWS(tq_repack_d64_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0x35f131f3f985d954u);
+ROWS(tq_repack_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0xc435838b32243e5cu);
+ROWS(tq_repack_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x1f618a9d79acb887u);
+ROWS(tq_repack_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0x0269a1eff77d2d07u);
+ROWS(tq_repack_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0xd25ed0055e443d29u);
+ROWS(tq_repack_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x0a623226acf25079u);
+ROWS(tq_repack_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0x481daa8f2859533au);
+ROWS(tq_repack_d128_vgain2_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0xa038da9cacf13910u);
+ROWS(tq_repack_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0xc75c49278a382868u);
+ROWS(tq_repack_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0x571b11961a041362u);
+ROWS(tq_repack_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x32959e6f81ebf9e8u);
+PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xd996340239b20197u);
+PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20197u);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1df77u);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe7152a1219a1df77u);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x1cc50378fd37ee77u);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1cc50378fd37ee77u);
+PREFILL(tq_prefill_d64_g1_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_rows__x86_64_v3, tqk_gain2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x114544b983b14e17u);
+PREFILL(tq_prefill_d64_g1_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x114544b983b14e17u);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xd9cf77a0977def17u);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd9cf77a0977def17u);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x3f5059e9888d3477u);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3f5059e9888d3477u);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa0534439429bc477u);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc477u);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007b7u);
+PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xd996340239b20197u);
+PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20197u);
+PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1df77u);
+PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe7152a1219a1df77u);
+PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x1cc50378fd37ee77u);
+PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1cc50378fd37ee77u);
+PREFILL(tq_prefill_d64_g3_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_rows__x86_64_v3, tqk_gain2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x114544b983b14e17u);
+PREFILL(tq_prefill_d64_g3_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x114544b983b14e17u);
+PREFILL(tq_prefill_d64_g3_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xd9cf77a0977def17u);
+PREFILL(tq_prefill_d64_g3_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd9cf77a0977def17u);
+PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x3f5059e9888d3477u);
+PREFILL(tq_prefill_d64_g3_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3f5059e9888d3477u);
+PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa0534439429bc477u);
+PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc477u);
+PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007b7u);
+PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xd996340239b20197u);
+PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20197u);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1df77u);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe7152a1219a1df77u);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x1cc50378fd37ee77u);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1cc50378fd37ee77u);
+PREFILL(tq_prefill_d64_g4_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_rows__x86_64_v3, tqk_gain2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x114544b983b14e17u);
+PREFILL(tq_prefill_d64_g4_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x114544b983b14e17u);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xd9cf77a0977def17u);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd9cf77a0977def17u);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x3f5059e9888d3477u);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3f5059e9888d3477u);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa0534439429bc477u);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc477u);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007b7u);
+PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xd996340239b20197u);
+PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20197u);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1df77u);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe7152a1219a1df77u);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x1cc50378fd37ee77u);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1cc50378fd37ee77u);
+PREFILL(tq_prefill_d64_g8_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_rows__x86_64_v3, tqk_gain2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x114544b983b14e17u);
+PREFILL(tq_prefill_d64_g8_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x114544b983b14e17u);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xd9cf77a0977def17u);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd9cf77a0977def17u);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x3f5059e9888d3477u);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3f5059e9888d3477u);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa0534439429bc477u);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc477u);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007b7u);
+PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8b7u);
+PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc8b7u);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9f654b0ff14032b7u);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9f654b0ff14032b7u);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x56d4581f5e208ad7u);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x56d4581f5e208ad7u);
+PREFILL(tq_prefill_d128_g1_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_rows__x86_64_v3, tqk_gain2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5a3a59cff11d4597u);
+PREFILL(tq_prefill_d128_g1_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3a59cff11d4597u);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x3ea82b2b99fb3097u);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3ea82b2b99fb3097u);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x368138fd93788fd7u);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x368138fd93788fd7u);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756097u);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756097u);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x02ba816212976617u);
+PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8b7u);
+PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc8b7u);
+PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9f654b0ff14032b7u);
+PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9f654b0ff14032b7u);
+PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x56d4581f5e208ad7u);
+PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x56d4581f5e208ad7u);
+PREFILL(tq_prefill_d128_g3_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_rows__x86_64_v3, tqk_gain2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5a3a59cff11d4597u);
+PREFILL(tq_prefill_d128_g3_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3a59cff11d4597u);
+PREFILL(tq_prefill_d128_g3_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x3ea82b2b99fb3097u);
+PREFILL(tq_prefill_d128_g3_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3ea82b2b99fb3097u);
+PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x368138fd93788fd7u);
+PREFILL(tq_prefill_d128_g3_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x368138fd93788fd7u);
+PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756097u);
+PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756097u);
+PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x02ba816212976617u);
+PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8b7u);
+PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc8b7u);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9f654b0ff14032b7u);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9f654b0ff14032b7u);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x56d4581f5e208ad7u);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x56d4581f5e208ad7u);
+PREFILL(tq_prefill_d128_g4_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_rows__x86_64_v3, tqk_gain2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5a3a59cff11d4597u);
+PREFILL(tq_prefill_d128_g4_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3a59cff11d4597u);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x3ea82b2b99fb3097u);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3ea82b2b99fb3097u);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x368138fd93788fd7u);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x368138fd93788fd7u);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756097u);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756097u);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x02ba816212976617u);
+PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8b7u);
+PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc8b7u);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9f654b0ff14032b7u);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9f654b0ff14032b7u);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x56d4581f5e208ad7u);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x56d4581f5e208ad7u);
+PREFILL(tq_prefill_d128_g8_kgain2_vgain2_rows__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_rows__x86_64_v3, tqk_gain2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5a3a59cff11d4597u);
+PREFILL(tq_prefill_d128_g8_kgain2_vgain2_tile_cpu__x86_64_v3, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3a59cff11d4597u);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x3ea82b2b99fb3097u);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3ea82b2b99fb3097u);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x368138fd93788fd7u);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x368138fd93788fd7u);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756097u);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756097u);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x02ba816212976617u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128,
     &tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t64,
+    &tq_decode_d64_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128,
     &tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t64,
+    &tq_decode_d64_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t128,
     &tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t64,
+    &tq_decode_d64_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t128,
     &tq_decode_d64_g1_kgain2_vgain2_rows__x86_64_v3_t64,
+    &tq_decode_d64_g1_kgain2_vgain2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t128,
     &tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t64,
+    &tq_decode_d64_g1_kgain3_vgain3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t128,
     &tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t64,
+    &tq_decode_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128,
     &tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64,
+    &tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128,
     &tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64,
     &tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t128,
     &tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t64,
+    &tq_decode_d64_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t128,
     &tq_decode_d64_g3_kturbo3_vturbo3_rows__x86_64_v3_t64,
+    &tq_decode_d64_g3_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t128,
     &tq_decode_d64_g3_kturbo4_vturbo4_rows__x86_64_v3_t64,
+    &tq_decode_d64_g3_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t128,
     &tq_decode_d64_g3_kgain2_vgain2_rows__x86_64_v3_t64,
+    &tq_decode_d64_g3_kgain2_vgain2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t128,
     &tq_decode_d64_g3_kgain3_vgain3_rows__x86_64_v3_t64,
+    &tq_decode_d64_g3_kgain3_vgain3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t128,
     &tq_decode_d64_g3_kgain4_vgain4_rows__x86_64_v3_t64,
+    &tq_decode_d64_g3_kgain4_vgain4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t128,
     &tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t64,
+    &tq_decode_d64_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t128,
     &tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t64,
     &tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t128,
     &tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t64,
+    &tq_decode_d64_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128,
     &tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64,
+    &tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t128,
     &tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t64,
+    &tq_decode_d64_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t128,
     &tq_decode_d64_g4_kgain2_vgain2_rows__x86_64_v3_t64,
+    &tq_decode_d64_g4_kgain2_vgain2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t128,
     &tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t64,
+    &tq_decode_d64_g4_kgain3_vgain3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t128,
     &tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t64,
+    &tq_decode_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128,
     &tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64,
+    &tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128,
     &tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64,
     &tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t128,
     &tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t64,
+    &tq_decode_d64_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128,
     &tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64,
+    &tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t128,
     &tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t64,
+    &tq_decode_d64_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t128,
     &tq_decode_d64_g8_kgain2_vgain2_rows__x86_64_v3_t64,
+    &tq_decode_d64_g8_kgain2_vgain2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t128,
     &tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t64,
+    &tq_decode_d64_g8_kgain3_vgain3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t128,
     &tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t64,
+    &tq_decode_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128,
     &tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64,
+    &tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128,
     &tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128,
     &tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64,
     &tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t128,
     &tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t64,
+    &tq_decode_d128_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128,
     &tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64,
+    &tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t128,
     &tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t64,
+    &tq_decode_d128_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t128,
     &tq_decode_d128_g1_kgain2_vgain2_rows__x86_64_v3_t64,
+    &tq_decode_d128_g1_kgain2_vgain2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t128,
     &tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t64,
+    &tq_decode_d128_g1_kgain3_vgain3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t128,
     &tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t64,
+    &tq_decode_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128,
     &tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64,
+    &tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128,
     &tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64,
     &tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t128,
     &tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t64,
+    &tq_decode_d128_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t128,
     &tq_decode_d128_g3_kturbo3_vturbo3_rows__x86_64_v3_t64,
+    &tq_decode_d128_g3_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t128,
     &tq_decode_d128_g3_kturbo4_vturbo4_rows__x86_64_v3_t64,
+    &tq_decode_d128_g3_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t128,
     &tq_decode_d128_g3_kgain2_vgain2_rows__x86_64_v3_t64,
+    &tq_decode_d128_g3_kgain2_vgain2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t128,
     &tq_decode_d128_g3_kgain3_vgain3_rows__x86_64_v3_t64,
+    &tq_decode_d128_g3_kgain3_vgain3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t128,
     &tq_decode_d128_g3_kgain4_vgain4_rows__x86_64_v3_t64,
+    &tq_decode_d128_g3_kgain4_vgain4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t128,
     &tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t64,
+    &tq_decode_d128_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t128,
     &tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t64,
     &tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t128,
     &tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t64,
+    &tq_decode_d128_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128,
     &tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64,
+    &tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t128,
     &tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t64,
+    &tq_decode_d128_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t128,
     &tq_decode_d128_g4_kgain2_vgain2_rows__x86_64_v3_t64,
+    &tq_decode_d128_g4_kgain2_vgain2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t128,
     &tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t64,
+    &tq_decode_d128_g4_kgain3_vgain3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t128,
     &tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t64,
+    &tq_decode_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128,
     &tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64,
+    &tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128,
     &tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64,
     &tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t128,
     &tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t64,
+    &tq_decode_d128_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128,
     &tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64,
+    &tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t128,
     &tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t64,
+    &tq_decode_d128_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t128,
     &tq_decode_d128_g8_kgain2_vgain2_rows__x86_64_v3_t64,
+    &tq_decode_d128_g8_kgain2_vgain2_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t128,
     &tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t64,
+    &tq_decode_d128_g8_kgain3_vgain3_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t128,
     &tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t64,
+    &tq_decode_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128,
     &tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64,
+    &tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128,
     &tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128,
     &tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64,
     &tq_append_d64_kturbo2_rows__x86_64_v3,

@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum {
-    TQV_LANES = 8, /* 32-bit lanes of a vector; keys per K group */
-    TQV_UNITS = 2, /* units of 32 values whose V sums share a vector */
+    TQV_LANES = 8, /* 32-bit lanes of a vector */
+    TQV_SUMS = 8,  /* vectors that sums may take of the registers */
     TQV_REGISTERS = 16,
 };
 
@@ -155,12 +155,21 @@ TQV_INLINE tqv_bits tqv_abs8(tqv_bits a) {
 TQV_INLINE tqv_bits tqv_select(tqv_bits mask, tqv_bits a, tqv_bits b) {
     return _mm256_blendv_epi8(b, a, mask);
 }
+TQV_INLINE tqv_bits tqv_merge(tqv_bits mask, tqv_bits a, tqv_bits b) {
+    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+}
 #define tqv_srl16(x, n) ((n) ? _mm256_srli_epi16((x), (n)) : (x))
-TQV_INLINE tqv_bits tqv_table(const int8_t table[16]) {
+TQV_INLINE tqv_bits tqv_table(const void *table) {
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
 }
 TQV_INLINE tqv_bits tqv_lookup(tqv_bits table, tqv_bits index) {
     return _mm256_shuffle_epi8(table, index);
+}
+TQV_INLINE tqv_bits tqv_pick(tqv_bits table, tqv_bits x, const int shift, const int mask) {
+    return tqv_lookup(table, _mm256_and_si256(tqv_srl16(x, shift), _mm256_set1_epi8((char)mask)));
+}
+TQV_INLINE tqv_bits tqv_pick_signed(tqv_bits table, tqv_bits x, const int shift, const int mask, tqv_bits sign) {
+    return tqv_lookup(table, _mm256_or_si256(_mm256_and_si256(tqv_srl16(x, shift), _mm256_set1_epi8((char)mask)), sign));
 }
 TQV_INLINE tqv_bits tqv_maddu8(tqv_bits u, tqv_bits s) {
     return _mm256_maddubs_epi16(u, s);
@@ -237,59 +246,80 @@ TQV_INLINE __m128i tqv_gather16(const uint8_t *p, size_t stride) {
     const __m128i d = _mm_unpacklo_epi16(tqv_load32(q + 2 * stride), tqv_load32(q + 3 * stride));
     return _mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
 }
-TQV_INLINE tqv_f32 tqv_load_scales(const uint8_t *p, size_t stride) {
-    return _mm256_cvtph_ps(tqv_gather16(p, stride));
+TQV_INLINE void tqv_store_halves(uint8_t *out, const uint8_t *p, size_t stride) {
+    _mm_storeu_si128((__m128i *)(void *)out, tqv_gather16(p, stride));
 }
-TQV_INLINE tqv_bits tqv_load_half(const uint8_t *p, size_t stride) {
-    const __m256i x = _mm256_cvtepu16_epi32(tqv_gather16(p, stride));
+TQV_INLINE tqv_bits tqv_from_u16(const uint8_t *p) {
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+TQV_INLINE tqv_bits tqv_split_half(const uint8_t *p) {
+    const __m256i x = tqv_from_u16(p);
     return _mm256_and_si256(_mm256_or_si256(x, _mm256_slli_epi32(x, 12)), _mm256_set1_epi32(0x0f0f0f0f));
 }
-TQV_INLINE tqv_bits tqv_load_dwords(const uint8_t *p, size_t stride) {
-    int32_t x[8];
-    for (int i = 0; i < 8; i++)
-        memcpy(&x[i], p + (size_t)i * stride, 4);
-    return _mm256_setr_epi32(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
-}
-TQV_INLINE tqv_bits tqv_spread(tqv_bits x, int k, int32_t keep) {
-    const __m256i byte = _mm256_set1_epi32(0x01010101 * k);
+/* none: what is added in even and odd bytes, 0x80 where the result is to be 0. */
+TQV_INLINE tqv_bits tqv_spread_bytes(tqv_bits x, int k, int16_t none) {
     const __m256i base = _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808, 0x0c0c0c0c);
-    return _mm256_and_si256(_mm256_shuffle_epi8(x, _mm256_add_epi32(byte, base)), _mm256_set1_epi32(keep));
+    return _mm256_shuffle_epi8(x, _mm256_add_epi32(base, _mm256_add_epi8(_mm256_set1_epi8((char)k), _mm256_set1_epi16(none))));
+}
+TQV_INLINE tqv_bits tqv_spread(tqv_bits x, int k) {
+    return tqv_spread_bytes(x, k, 0);
+}
+TQV_INLINE tqv_bits tqv_spread_even(tqv_bits x, int k) {
+    return tqv_spread_bytes(x, k, INT16_MIN);
+}
+TQV_INLINE tqv_bits tqv_spread_odd(tqv_bits x, int k) {
+    return tqv_spread_bytes(x, k, 0x80);
 }
 
 /* ---- values in lanes, keys in bytes ----------------------------------------------------------------------------- */
 
-/* rows[u] is unit u of the first of four keys. */
-TQV_INLINE void tqv_load_quad(const uint8_t *const rows[TQV_UNITS], size_t stride, tqv_bits out[4]) {
-    const tqv_bits r0 = tqv_pair128(rows[0], rows[1]), r1 = tqv_pair128(rows[0] + stride, rows[1] + stride);
-    const tqv_bits r2 = tqv_pair128(rows[0] + 2 * stride, rows[1] + 2 * stride);
-    const tqv_bits r3 = tqv_pair128(rows[0] + 3 * stride, rows[1] + 3 * stride);
-    const tqv_bits a = _mm256_unpacklo_epi8(r0, r1), b = _mm256_unpackhi_epi8(r0, r1);
-    const tqv_bits c = _mm256_unpacklo_epi8(r2, r3), d = _mm256_unpackhi_epi8(r2, r3);
+TQV_INLINE void tqv_repack_columns(const uint8_t *const p[4], size_t stride, const int n, uint8_t *out) {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    out[0] = _mm256_permutevar8x32_epi32(_mm256_unpacklo_epi16(a, c), order);
-    out[1] = _mm256_permutevar8x32_epi32(_mm256_unpackhi_epi16(a, c), order);
-    out[2] = _mm256_permutevar8x32_epi32(_mm256_unpacklo_epi16(b, d), order);
-    out[3] = _mm256_permutevar8x32_epi32(_mm256_unpackhi_epi16(b, d), order);
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *low = p[2 * half], *high = p[2 * half + 1];
+        const tqv_bits r0 = tqv_pair128(low, high), r1 = tqv_pair128(low + stride, high + stride);
+        const tqv_bits r2 = tqv_pair128(low + 2 * stride, high + 2 * stride);
+        const tqv_bits r3 = tqv_pair128(low + 3 * stride, high + 3 * stride);
+        const tqv_bits a = _mm256_unpacklo_epi8(r0, r1), b = _mm256_unpackhi_epi8(r0, r1);
+        const tqv_bits c = _mm256_unpacklo_epi8(r2, r3), d = _mm256_unpackhi_epi8(r2, r3);
+        const tqv_bits words[4] = {_mm256_unpacklo_epi16(a, c), _mm256_unpackhi_epi16(a, c), _mm256_unpacklo_epi16(b, d),
+                                   _mm256_unpackhi_epi16(b, d)};
+        TQV_UNROLL for (int w = 0; w < n; w++)
+            tqv_bstore(out + 64 * w + 32 * half, _mm256_permutevar8x32_epi32(words[w], order));
+    }
 }
-TQV_INLINE tqv_bits tqv_quad_half(tqv_bits x) {
-    const __m128i low = _mm256_castsi256_si128(x);
-    x = _mm256_inserti128_si256(x, _mm_srli_epi16(low, 4), 1);
-    return _mm256_and_si256(x, _mm256_set1_epi32(0x0f0f0f0f));
+TQV_INLINE tqv_bits tqv_split_columns(const uint8_t *p, int part) {
+    const __m128i x = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p + 16 * part)), 0xd8);
+    const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(x), _mm_srli_epi32(x, 4), 1);
+    return _mm256_and_si256(both, _mm256_set1_epi32(0x0f0f0f0f));
 }
-TQV_INLINE tqv_bits tqv_transpose_bytes(tqv_bits x) {
-    return _mm256_shuffle_epi8(x, _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1,
-                                                   5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+TQV_INLINE tqv_bits tqv_key_bytes(tqv_bits x) {
+    return _mm256_shuffle_epi8(x, _mm256_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15, 0, 2, 4, 6, 1, 3,
+                                                   5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
 }
-TQV_INLINE tqv_bits tqv_units(const int32_t p[TQV_UNITS]) {
+TQV_INLINE tqv_bits tqv_columns(const int32_t *p) {
     int64_t x;
     memcpy(&x, p, 8);
     return _mm256_set1_epi64x(x);
 }
-/* Weights of LANES keys, one vector of 32-bit integers per unit: [quad][even, odd keys][unit], two 16-bit weights each. */
-TQV_INLINE void tqv_store_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
+TQV_INLINE void tqv_interleave(const int32_t *a, const int32_t *b, const int32_t *c, const int32_t *d, int32_t *out) {
+    const __m256i w = tqv_bload(a), x = tqv_bload(b), y = tqv_bload(c), z = tqv_bload(d);
+    const __m256i wx = _mm256_unpacklo_epi32(w, x), yz = _mm256_unpacklo_epi32(y, z);
+    const __m256i wx2 = _mm256_unpackhi_epi32(w, x), yz2 = _mm256_unpackhi_epi32(y, z);
+    const __m256i q[4] = {_mm256_unpacklo_epi64(wx, yz), _mm256_unpackhi_epi64(wx, yz), _mm256_unpacklo_epi64(wx2, yz2),
+                          _mm256_unpackhi_epi64(wx2, yz2)};
+    TQV_UNROLL for (int i = 0; i < 4; i++) {
+        _mm_storeu_si128((__m128i *)(void *)(out + 4 * i), _mm256_castsi256_si128(q[i]));
+        _mm_storeu_si128((__m128i *)(void *)(out + 4 * i + 16), _mm256_extracti128_si256(q[i], 1));
+    }
+}
+TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits *w) {
     const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13,
                                            2, 3, 6, 7, 10, 11, 14, 15);
-    _mm256_storeu_si256((__m256i *)(void *)p, _mm256_shuffle_epi8(_mm256_packs_epi32(w[0], w[1]), order));
+    const __m256i x = _mm256_shuffle_epi8(_mm256_packs_epi32(w[0], w[1]), order);
+    const __m256i y = _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm_storeu_si128((__m128i *)(void *)even, _mm256_castsi256_si128(y));
+    _mm_storeu_si128((__m128i *)(void *)odd, _mm256_extracti128_si256(y, 1));
 }
 
 /* ---- transform -------------------------------------------------------------------------------------------------- */

@@ -6,13 +6,15 @@
 /* ${format} rows of head_dim ${head_dim}: K.q and P.V in the cache's own domain.
  * Decoded value = scale * step * centroid * gain. Between the scales everything is integer arithmetic: 8-bit centroids,
  * 16-bit q and weights, 32-bit sums.
-% if bytes == "unsigned" then
- * A q or weight is two signed bytes, 256 hi + lo, each multiplied with the centroids as unsigned bytes, centroid + 128. */
-% elseif bytes then
- * A q or weight is two signed bytes, 256 hi + lo, each multiplied with the centroids. */
+% if bytes then
+ * A q or weight is two signed bytes, 256 hi + lo, each multiplied with the centroids.
 % else
- * Centroids times gains are taken to 16 bits, even and odd values apart, and multiplied with pairs of 16-bit numbers. */
+ * Centroids times gains are taken to 16 bits, even and odd values apart, and multiplied with pairs of 16-bit numbers.
 % end
+% if biased then
+ * Centroids are unsigned, centroid + 128. What the 128s add does not depend on the indices: sums begin with that, negated.
+% end
+ */
 #include <math.h>
 
 #include "rotate.h"
@@ -28,21 +30,27 @@ enum {
     BLOCK_BYTES = ${block_bytes},
     HEADER = ${header}, /* scale, then gain codes */
     UNITS = ${full_units}, /* of 32 values in a block; a last one of 16 may follow */
-    UNIT_BYTES = ${unit.bytes},
     UNIT_WORDS = ${unit.words},
+    TAIL_WORDS = ${tail and tail_unit.words or 0}, /* of the last one; HALF: and a half word */
+    HALF = ${tail and tail_unit.half and 1 or 0},
+    BLOCK_WORDS = UNITS * UNIT_WORDS + TAIL_WORDS,
+    BLOCK_UNITS = UNITS + ${tail and 1 or 0},
     ALL_UNITS = N_BLOCKS * UNITS,
-    UNIT_GROUPS = (ALL_UNITS + TQV_UNITS - 1) / TQV_UNITS,
-    STAGE_STRIDE = (ROW_BYTES + 15 + 63) / 64 * 64,
     QUADS = TQ_MAX_TILE / 4,
-    WIDE = 8 * TQV_LANES, /* floats that a group of units sums into */
-    ACC_VALUES = UNIT_GROUPS * WIDE${tail and " + WIDE / 2" or ""},
-% if subs > 0 then
-    CODE_WORDS = ${(subs + 7) // 8}, /* 4-byte words of gain codes */
-% end
+    /* A tile: the payload of its groups of keys (K) or sets of units (V), then its headers, [half][key]. */
+    GROUP_BYTES = TQ_GROUP * (4 * N_BLOCKS * BLOCK_WORDS + 2 * HALF),
+    HEADERS_AT = TQ_MAX_TILE / TQ_GROUP * GROUP_BYTES,
+    HALVES = HEADER / 2, /* of a block's header */
+    KEY_HALVES = N_BLOCKS * HALVES,
+    HALVES_STRIDE = 2 * TQ_MAX_TILE,
+    STAGE_STRIDE = (ROW_BYTES + OVERREAD + 63) / 64 * 64,
+    SUM_VECTORS = ${bytes and 2 or 1}, /* vectors of integers that one vector of sums takes */
+    MAX_VECTORS = ${subs > 0 and 2 or 4}, /* of keys that are multiplied at a time */
+    STAGE_BYTES = TQ_GROUP * STAGE_STRIDE,
 };
 
 static const float STEP = ${hexf(step)};
-% if bits < 8 and bytes == "unsigned" then
+% if bits < 8 and biased then
 static const uint8_t CENTROIDS[16] = {${list(map(lookup_table, function(c) return c + 128 end))}};
 % elseif bits < 8 then
 static const int8_t CENTROIDS[16] = {${list(lookup_table)}};
@@ -58,7 +66,10 @@ static void rotate(float *y) {
 }
 % end
 
-/* Where the indices of each group of four values lie: a word and a shift; the word behind the last is the spare one. */
+/* ---- a group of four values: the same one in all lanes ------------------------------------------------------------ */
+
+/* Where the indices of a group lie: a word of its unit and a shift. Behind the whole words come the half word, if there is
+ * one, and the spare word. */
 typedef struct place {
     int word, shift;
 } place;
@@ -70,27 +81,58 @@ typedef struct place {
 static const place UNIT[8] = {${places(unit)}};
 % if tail then
 static const place TAIL[4] = {${places(tail_unit)}};
-enum { TAIL_WORDS = ${tail_unit.words}, TAIL_AT = HEADER + UNITS * UNIT_BYTES };
 % end
+
+/* The words of a unit, 64 bytes apart, of which a vector is read; and its half word. */
+typedef struct words {
+    const uint8_t *at;
+% if tail then
+    int tail;
+    tqv_bits half;
+% end
+} words;
+
+TQV_INLINE tqv_bits whole_word(words x, int i) {
+    return tqv_bload(x.at + 64 * i);
+}
+
 % if bits == 3 then
-/* The top bits that 3-bit indices leave free in their nibbles hold more groups: the spare word. */
-%     local function spare(name, unit)
-TQV_INLINE tqv_bits ${name}_spare(const tqv_bits *x) {
-    tqv_bits y = tqv_bzero();
-%         for _, part in ipairs(unit.spare) do
-    y = tqv_or(y, tqv_and(tqv_srl16(x[${part.word}], ${part.shift}), tqv_bset1((int32_t)${string.format("0x%08x", part.bits)})));
+/* The top bits that 3-bit indices leave free in their nibbles hold more groups: the spare word. Other bits are any. */
+%     local function spare(name, unit, word)
+TQV_INLINE tqv_bits ${name}_spare(words x) {
+%         local last = unit.spare[#unit.spare]
+    tqv_bits y = tqv_srl16(${word(last.word)}, ${last.shift});
+%         for i = #unit.spare - 1, 1, -1 do
+%             local part = unit.spare[i]
+    y = tqv_merge(tqv_bset1((int32_t)${string.format("0x%08x", part.bits)}), tqv_srl16(${word(part.word)}, ${part.shift}), y);
 %         end
     return y;
 }
 %     end
-%     spare("unit", unit)
+%     spare("unit", unit, function(i) return "whole_word(x, " .. i .. ")" end)
 %     if tail then
-%         spare("tail", tail_unit)
+%         spare("tail", tail_unit, function(i) return i < tail_unit.words and "whole_word(x, " .. i .. ")" or "x.half" end)
+%     end
+
+% end
+TQV_INLINE tqv_bits word_at(const words x, const int i) {
+% if tail then
+    if (x.tail && i >= TAIL_WORDS)
+%     if tail_unit.half then
+        return i == TAIL_WORDS ? x.half : tail_spare(x);
+%     else
+        return x.half; /* there is none */
 %     end
 % end
+% if bits == 3 then
+    return i < UNIT_WORDS ? whole_word(x, i) : unit_spare(x);
+% else
+    return whole_word(x, i);
+% end
+}
 
 % if bytes then
-/* The centroids of a group as bytes${bytes == "unsigned" and ", + 128" or ""}. */
+/* The centroids of a group as bytes. */
 typedef struct operands {
     tqv_bits bytes;
 } operands;
@@ -98,17 +140,12 @@ typedef struct sums {
     tqv_bits high, low;
 } sums;
 
-TQV_INLINE operands decode_group(const tqv_bits *x, place at, tqv_bits table) {
+TQV_INLINE operands decode_group(const words x, const place at, tqv_bits table) {
 %     if bits == 8 then
     (void)table;
-%         if bytes == "unsigned" then
-    return (operands){tqv_xor(x[at.word], tqv_bset1((int32_t)0x80808080))};
-%         else
-    return (operands){x[at.word]};
-%         end
+    return (operands){${biased and "tqv_xor(word_at(x, at.word), tqv_bset1((int32_t)0x80808080))" or "word_at(x, at.word)"}};
 %     else
-    const tqv_bits index = tqv_and(tqv_srl16(x[at.word], at.shift), tqv_bset1(0x01010101 * ${unit.mask}));
-    return (operands){tqv_lookup(table, index)};
+    return (operands){tqv_pick(table, word_at(x, at.word), at.shift, ${unit.mask})};
 %     end
 }
 
@@ -117,34 +154,19 @@ TQV_INLINE sums add_products(sums s, operands x, tqv_bits high, tqv_bits low) {
     return (sums){tqv_dot8(s.high, x.bytes, high), tqv_dot8(s.low, x.bytes, low)};
 }
 
-% if bytes == "unsigned" then
-/* Sums begin at minus what the 128s will add. */
-TQV_INLINE sums no_sums(tqv_bits of_multipliers) {
-    return (sums){tqv_bzero(), tqv_sub32(tqv_bzero(), tqv_sll32(of_multipliers, 7))};
-}
-% else
-TQV_INLINE sums no_sums(tqv_bits of_multipliers) {
-    (void)of_multipliers;
-    return (sums){tqv_bzero(), tqv_bzero()};
-}
-% end
-
 TQV_INLINE tqv_bits total_of(sums s) {
     return tqv_add32(tqv_sll32(s.high, 8), s.low);
 }
 % else
+%     if subs > 0 then
 /* Multiplying the bytes of a lane by (gain, 0, gain, 0) and (0, gain, 0, gain) sign-extends its even and odd values to 16
  * bits, gain included. A negative gain flips the centroid: bit 3 of the index selects the negated half of the table. */
 typedef struct gain {
     tqv_bits even, odd, sign;
 } gain;
-%     if subs == 0 then
-TQV_INLINE gain unit_gain(void) {
-    return (gain){tqv_bset1(0x00010001), tqv_bset1(0x01000100), tqv_bzero()};
-}
-%     end
 
-/* The centroids of a group times its gain: 16-bit products of the even and of the odd values. */
+%     end
+/* The centroids of a group${subs > 0 and " times its gain" or ""} in 16 bits: the even and the odd values. */
 typedef struct operands {
     tqv_bits even, odd;
 } operands;
@@ -152,28 +174,34 @@ typedef struct sums {
     tqv_bits all;
 } sums;
 
-TQV_INLINE operands decode_group(const tqv_bits *x, place at, tqv_bits table, gain by) {
-%     if bits == 8 then
-    (void)table;
-    const tqv_bits c = x[at.word];
-%     else
-    const tqv_bits index = tqv_and(tqv_srl16(x[at.word], at.shift), tqv_bset1(0x01010101 * ${unit.mask}));
+%     if subs > 0 then
+TQV_INLINE operands decode_group(const words x, const place at, tqv_bits table, gain by) {
+    const tqv_bits word = word_at(x, at.word);
 %         if signed then
-    const tqv_bits c = tqv_lookup(table, tqv_or(index, by.sign));
+    const tqv_bits c = tqv_pick_signed(table, word, at.shift, ${unit.mask}, by.sign);
 %         else
-    const tqv_bits c = tqv_lookup(table, index);
+    const tqv_bits c = tqv_pick(table, word, at.shift, ${unit.mask});
 %         end
-%     end
     return (operands){tqv_maddu8(by.even, c), tqv_maddu8(by.odd, c)};
 }
+%     else
+TQV_INLINE operands decode_group(const words x, const place at, tqv_bits table) {
+%         if bits == 8 then
+    const tqv_bits c = ${biased and "tqv_xor(word_at(x, at.word), tqv_bset1((int32_t)0x80808080))" or "word_at(x, at.word)"};
+    (void)table;
+%         else
+    const tqv_bits c = tqv_pick(table, word_at(x, at.word), at.shift, ${unit.mask});
+%         end
+%         if biased then
+    return (operands){tqv_and(c, tqv_bset1(0x00ff00ff)), tqv_srl16(c, 8)};
+%         else
+    return (operands){tqv_even16(c), tqv_odd16(c)};
+%         end
+}
+%     end
 
 TQV_INLINE sums add_products(sums s, operands x, tqv_bits even, tqv_bits odd) {
     return (sums){tqv_dot16(tqv_dot16(s.all, x.even, even), x.odd, odd)};
-}
-
-TQV_INLINE sums no_sums(tqv_bits of_multipliers) {
-    (void)of_multipliers;
-    return (sums){tqv_bzero()};
 }
 
 TQV_INLINE tqv_bits total_of(sums s) {
@@ -181,10 +209,104 @@ TQV_INLINE tqv_bits total_of(sums s) {
 }
 % end
 
+/* Sums that begin with a number${biased and "" or ", always 0"}. */
+TQV_INLINE sums sums_from(tqv_bits x) {
+    return (sums){${bytes and "tqv_bzero(), " or ""}x};
+}
+
+/* ---- what a step reads -------------------------------------------------------------------------------------------- */
+
+/* Halves first, first + step, ... of the headers of a step's keys, as a tile has them; rows: gathered in `out`. */
+TQV_INLINE const uint8_t *headers_of(const int tiled, const tq_keys *keys, const int first, const int step, uint8_t *out) {
+    if (tiled)
+        return keys->group[0] + HEADERS_AT;
+    uint8_t stage[STAGE_BYTES];
+    int g = 0;
+    do {
+        const group rows = group_at(keys, g, ROW_BYTES, stage, STAGE_STRIDE);
+        for (int half = first; half < KEY_HALVES; half += step)
+            TQV_UNROLL for (int i = 0; i < TQ_GROUP; i += TQV_LANES)
+                tqv_store_halves(out + half * HALVES_STRIDE + 2 * (g * TQ_GROUP + i),
+                                 rows.row + (size_t)i * rows.stride + half / HALVES * BLOCK_BYTES + half % HALVES * 2,
+                                 rows.stride);
+    } while (++g * TQ_GROUP < keys->n);
+    return out;
+}
+
+/* The rows of group g of a step, as the payload of a group of a tile. */
+static void repack_keys(const tq_keys *keys, int g, uint8_t *out) {
+    uint8_t stage[STAGE_BYTES];
+    const group rows = group_at(keys, g, ROW_BYTES, stage, STAGE_STRIDE);
+    for (int i = 0; i < TQ_GROUP; i += TQV_LANES) {
+        const uint8_t *row = rows.row + (size_t)i * rows.stride;
+        for (int b = 0; b < N_BLOCKS; b++)
+            TQV_UNROLL for (int w = 0; w < BLOCK_WORDS; w += 4) {
+                tqv_bits x[4];
+                tqv_load_words(row + b * BLOCK_BYTES + HEADER + 4 * w, rows.stride, x);
+                TQV_UNROLL for (int j = 0; j < 4; j++)
+                    if (w + j < BLOCK_WORDS)
+                        tqv_bstore(out + 64 * (b * BLOCK_WORDS + w + j) + 4 * i, x[j]);
+            }
+        if (HALF)
+            tqv_store_halves(out + 64 * BLOCK_WORDS + 2 * i, row + HEADER + 4 * BLOCK_WORDS, rows.stride);
+    }
+}
+
+/* Where a word (bytes: 4) or half word (2) of key i lies, in payload of whole groups of K. */
+TQV_INLINE const uint8_t *key_in(const uint8_t *payload, int i, const int bytes) {
+    return payload + i / TQ_GROUP * GROUP_BYTES + i % TQ_GROUP * bytes;
+}
+
+/* Has every key the same scale in all its blocks? */
+TQV_INLINE int is_uniform(const uint8_t *headers, int n) {
+    for (int b = 1; b < N_BLOCKS; b++)
+        if (memcmp(headers, headers + b * HALVES * HALVES_STRIDE, 2 * (size_t)n) != 0)
+            return 0;
+    return 1;
+}
+
+/* What to fetch while group i of a step is read. */
+typedef struct ahead {
+    const uint8_t *group[TQ_MAX_TILE / TQ_GROUP]; /* NULL: nothing */
+    size_t stride;
+} ahead;
+
+TQV_INLINE ahead ahead_of(const int tiled, const tq_keys *keys) {
+    ahead a = {.stride = tiled ? ROW_BYTES : keys->stride};
+    for (int i = 0; i * TQ_GROUP < keys->n; i++)
+        a.group[i] = !tiled ? keys->ahead[i] : keys->ahead[0] ? keys->ahead[0] + i * TQ_GROUP * ROW_BYTES : NULL;
+    return a;
+}
+
+/* Fetches part `part` of `parts`: a burst of all would block the loads. */
+TQV_INLINE void fetch(const ahead *a, int group, int part, const int parts) {
+    enum { LINES = (TQ_GROUP * ROW_BYTES + 63) / 64 };
+    const int lines = (LINES + parts - 1) / parts, rows = (TQ_GROUP + parts - 1) / parts;
+    const uintptr_t p = (uintptr_t)a->group[group];
+    if (!p)
+        return;
+    if (a->stride == ROW_BYTES) {
+        TQV_UNROLL for (int i = 0; i < lines; i++)
+            tqv_prefetch((const void *)(p + 64 * (size_t)(part * lines + i)));
+    } else {
+        TQV_UNROLL for (int r = 0; r < rows; r++)
+            TQV_UNROLL for (int i = 0; i < ROW_BYTES; i += 64)
+                tqv_prefetch((const void *)(p + (size_t)(part * rows + r) * a->stride + (size_t)i));
+    }
+}
+
 TQV_INLINE tqv_bits centroid_table(void) {
 % if bits == 8 then
     return tqv_bzero();
 % else
     return tqv_table(CENTROIDS);
 % end
+}
+
+/* How many, at most `most`, a power of two, can have sums with `heads` heads in registers. */
+TQV_INLINE int fitting(const int heads, const int most) {
+    int n = most;
+    while (n > 1 && n * heads * SUM_VECTORS > TQV_SUMS)
+        n /= 2;
+    return n;
 }

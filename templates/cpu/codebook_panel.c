@@ -1,12 +1,5 @@
 /* ---- prefill: a lane is a key ------------------------------------------------------------------------------------- */
 
-enum {
-    WORDS = ALL_UNITS * UNIT_WORDS${tail and " + N_BLOCKS * TAIL_WORDS" or ""}, /* of payload in a row */
-    HALVES = ${tail_unit.half and tail and 1 or 0}, /* of payload behind them */
-% if subs == 0 then
-    CODE_WORDS = 0,
-% end
-};
 % if bits < 8 then
 static const int8_t LEVELS[16] = {${list(lookup_table)}};
 % end
@@ -14,68 +7,53 @@ static const int8_t LEVELS[16] = {${list(lookup_table)}};
 static const int8_t SIGNED_GAINS[16] = {${list(gains)}};
 % end
 
-/* TQ_GROUP keys, beside each other whatever the layout of the cache. */
-typedef struct unpacked {
-    _Alignas(64) float scale[N_BLOCKS][TQ_GROUP];
-    int32_t words[WORDS + HALVES][TQ_GROUP]; /* in the order of a row; a half as vectors want it, see tqv_load_half */
-    int32_t codes[N_BLOCKS * CODE_WORDS + 1][TQ_GROUP]; /* of gains, a nibble per sub-block */
-} unpacked;
-
 /* Values of n groups of four, times by[] of their half of a unit, each TQV_LANES keys, to out. */
-TQV_INLINE void decode_groups(const int n, const place *places, const tqv_bits *x, const tqv_f32 *by, float *out,
-                              const int pitch) {
+TQV_INLINE void decode_groups(const int n, const place *places, const words x, const tqv_f32 *by, float *out, const int pitch) {
 % if bits < 8 then
     const tqv_bits table = tqv_table((const void *)LEVELS);
 % end
     TQV_UNROLL for (int g = 0; g < n; g++) {
+        const tqv_bits word = word_at(x, places[g].word);
 % if bits < 8 then
-        const tqv_bits index = tqv_and(tqv_srl16(x[places[g].word], places[g].shift), tqv_bset1(0x01010101 * ${unit.mask}));
-        const tqv_bits levels = tqv_lookup(table, index);
+        const tqv_bits levels =
+            tqv_lookup(table, tqv_and(tqv_srl16(word, places[g].shift), tqv_bset1(0x01010101 * ${unit.mask})));
 % else
-        const tqv_bits levels = x[places[g].word];
+        const tqv_bits levels = word;
 % end
         TQV_UNROLL for (int y = 0; y < 4; y++)
             tqv_store(out + (4 * g + y) * pitch, tqv_mul(tqv_from_byte(levels, y), by[g / 4]));
     }
 }
 
-/* out[j * pitch + lane] = value j of keys i to i + TQV_LANES - 1. */
-TQV_INLINE void decode_keys(const unpacked *from, int i, float *out, const int pitch) {
-    const int32_t(*words)[TQ_GROUP] = from->words;
-    for (int b = 0; b < N_BLOCKS; b++, out += BLOCK * pitch) {
-        const tqv_f32 scale = tqv_load(from->scale[b] + i);
+/* out[j * pitch + lane] = value j of TQV_LANES keys from key i of a group on. payload: of the group; header: of key i. */
+TQV_INLINE void decode_keys(const uint8_t *payload, int i, const uint8_t *header, float *out, const int pitch) {
+    for (int b = 0; b < N_BLOCKS; b++, header += HALVES * HALVES_STRIDE, out += BLOCK * pitch) {
+        const tqv_f32 scale = tqv_mul(tqv_from_f16(header), tqv_set1(STEP));
+        words x = {.at = key_in(payload, i, 4) + 64 * b * BLOCK_WORDS};
 % if subs > 0 then
-        tqv_bits gain[CODE_WORDS][2]; /* of the even and the odd sub-blocks, a byte each */
-        TQV_UNROLL for (int j = 0; j < CODE_WORDS; j++) {
-            const tqv_bits codes = tqv_bload(from->codes[b * CODE_WORDS + j] + i), nibble = tqv_bset1(0x0f0f0f0f);
+        tqv_bits gain[HALVES - 1][2]; /* of the halves of two units, a byte each */
+        TQV_UNROLL for (int j = 0; j < HALVES - 1; j++) {
+            const tqv_bits codes = tqv_from_u16(header + (1 + j) * HALVES_STRIDE), nibble = tqv_bset1(0x0f0f0f0f);
             gain[j][0] = tqv_lookup(tqv_table((const void *)SIGNED_GAINS), tqv_and(codes, nibble));
             gain[j][1] = tqv_lookup(tqv_table((const void *)SIGNED_GAINS), tqv_and(tqv_srl16(codes, 4), nibble));
         }
 % end
-        for (int u = 0; u < UNITS; u++, words += UNIT_WORDS) {
-            tqv_bits x[UNIT_WORDS + 1];
-            TQV_UNROLL for (int w = 0; w < UNIT_WORDS; w++)
-                x[w] = tqv_bload(words[w] + i);
-% if bits == 3 then
-            x[UNIT_WORDS] = unit_spare(x);
-% end
+        for (int u = 0; u < UNITS; u++, x.at += 64 * UNIT_WORDS) {
 % if subs > 0 then
-            const tqv_f32 by[2] = {tqv_mul(scale, tqv_from_byte(gain[u / 4][0], u % 4)),
-                                   tqv_mul(scale, tqv_from_byte(gain[u / 4][1], u % 4))};
+            const tqv_f32 by[2] = {tqv_mul(scale, tqv_from_byte(gain[u / 2][0], u % 2)),
+                                   tqv_mul(scale, tqv_from_byte(gain[u / 2][1], u % 2))};
 % else
             const tqv_f32 by[2] = {scale, scale};
 % end
             decode_groups(8, UNIT, x, by, out + 32 * u * pitch, pitch);
         }
 % if tail then
-        tqv_bits x[TAIL_WORDS + HALVES + 1];
-        TQV_UNROLL for (int w = 0; w < TAIL_WORDS + HALVES; w++)
-            x[w] = tqv_bload(words[w] + i);
+        x.tail = 1;
 %     if tail_unit.half then
-        x[TAIL_WORDS + 1] = tail_spare(x);
+        x.half = tqv_split_half(key_in(payload, i, 2) + 64 * BLOCK_WORDS);
 %     end
 %     if subs > 0 then
-        const tqv_f32 by = tqv_mul(scale, tqv_from_byte(gain[UNITS / 4][0], UNITS % 4));
+        const tqv_f32 by = tqv_mul(scale, tqv_from_byte(gain[UNITS / 2][0], UNITS % 2));
         decode_groups(4, TAIL, x, &by, out + 32 * UNITS * pitch, pitch);
 %     else
         decode_groups(4, TAIL, x, &scale, out + 32 * UNITS * pitch, pitch);
@@ -84,26 +62,30 @@ TQV_INLINE void decode_keys(const unpacked *from, int i, float *out, const int p
     }
 }
 
-/* Keys first to first + TQ_GROUP - 1 of a step. */
-typedef void (*unpack_fn)(const tq_keys *keys, int first, unpacked *out);
+/* The payload of group g of a step as a tile of K has it; buffer: for one that does not. */
+typedef const uint8_t *(*payload_fn)(const tq_keys *keys, int g, uint8_t *buffer);
 
-TQV_INLINE void decode_k(const tq_keys *keys, unpack_fn unpack, float *panel) {
-    unpacked group;
-    for (int i = 0; i < keys->n; i += TQ_GROUP) {
-        unpack(keys, i, &group);
-        for (int j = 0; j < TQ_GROUP && i + j < keys->n; j += TQV_LANES)
-            decode_keys(&group, j, keys_in_panel(panel, i + j, HEAD_DIM), STRIP);
+TQV_INLINE void decode_k(const int tiled, payload_fn payload_of, const tq_keys *keys, float *panel) {
+    uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
+    _Alignas(64) uint8_t buffer[GROUP_BYTES];
+    const uint8_t *headers = headers_of(tiled, keys, 0, 1, gathered), *payload = NULL;
+    for (int i = 0; i < keys->n; i += TQV_LANES) {
+        if (i % TQ_GROUP == 0)
+            payload = payload_of(keys, i / TQ_GROUP, buffer);
+        decode_keys(payload, i % TQ_GROUP, headers + 2 * i, keys_in_panel(panel, i, HEAD_DIM), STRIP);
     }
 }
 
 /* Transposed: a key's values lie beside each other. */
-TQV_INLINE void decode_v(const tq_keys *keys, unpack_fn unpack, float *panel) {
-    unpacked group;
+TQV_INLINE void decode_v(const int tiled, payload_fn payload_of, const tq_keys *keys, float *panel) {
+    uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
+    _Alignas(64) uint8_t buffer[GROUP_BYTES];
     _Alignas(64) float values[HEAD_DIM * TQV_LANES];
+    const uint8_t *headers = headers_of(tiled, keys, 0, 1, gathered), *payload = NULL;
     for (int i = 0; i < keys->n; i += TQV_LANES) {
         if (i % TQ_GROUP == 0)
-            unpack(keys, i, &group);
-        decode_keys(&group, i % TQ_GROUP, values, TQV_LANES);
+            payload = payload_of(keys, i / TQ_GROUP, buffer);
+        decode_keys(payload, i % TQ_GROUP, headers + 2 * i, values, TQV_LANES);
         for (int j = 0, width; j < HEAD_DIM; j += TQV_LANES) {
             float *to = values_in_panel(panel, i, j, HEAD_DIM, &width);
             TQV_UNROLL for (int r = 0; r < TQV_LANES; r += 4) {
@@ -130,40 +112,17 @@ static void rotate_out(float *row) {
 % end
 % for _, cache in ipairs(panel_layouts) do
 %     if cache == "rows" then
-/* Words of n words of rows, from 4 at a time. */
-TQV_INLINE void unpack_words(const int n, const uint8_t *row, size_t stride, int i, int32_t (*out)[TQ_GROUP]) {
-    TQV_UNROLL for (int w = 0; w < n; w += 4) {
-        tqv_bits x[4];
-        tqv_load_words(row + 4 * w, stride, x);
-        TQV_UNROLL for (int c = 0; c < 4; c++)
-            if (w + c < n)
-                tqv_bstore(out[w + c] + i, x[c]);
-    }
-}
-
-static void unpack_rows(const tq_keys *keys, int first, unpacked *out) {
-    uint8_t stage[TQV_LANES * STAGE_STRIDE];
-    for (int i = 0; i < TQ_GROUP && first + i < keys->n; i += TQV_LANES) {
-        const group rows = group_at(keys, first + i, ROW_BYTES, stage, STAGE_STRIDE);
-        int32_t(*words)[TQ_GROUP] = out->words;
-        for (int b = 0; b < N_BLOCKS; b++) {
-            const uint8_t *block = rows.row + b * BLOCK_BYTES;
-            tqv_store(out->scale[b] + i, tqv_mul(tqv_load_scales(block, rows.stride), tqv_set1(STEP)));
-            for (int j = 0; j < CODE_WORDS; j++)
-                tqv_bstore(out->codes[b * CODE_WORDS + j] + i, tqv_load_dwords(block + 2 + 4 * j, rows.stride));
-            for (int u = 0; u < UNITS; u++, words += UNIT_WORDS)
-                unpack_words(UNIT_WORDS, block + HEADER + u * UNIT_BYTES, rows.stride, i, words);
-%         if tail then
-            unpack_words(TAIL_WORDS, block + TAIL_AT, rows.stride, i, words);
-%             if tail_unit.half then
-            tqv_bstore(words[TAIL_WORDS] + i, tqv_load_half(block + TAIL_AT + 4 * TAIL_WORDS, rows.stride));
-%             end
-%         end
-        }
-    }
+static const uint8_t *payload_rows(const tq_keys *keys, int g, uint8_t *buffer) {
+    repack_keys(keys, g, buffer);
+    return buffer;
 }
 
 %     else
+static const uint8_t *payload_k_tile(const tq_keys *keys, int g, uint8_t *buffer) {
+    (void)buffer;
+    return keys->group[0] + g * GROUP_BYTES;
+}
+
 /* Where the words of some units lie in tiles of V, see docs/formats.md. */
 typedef struct unit_set {
     int at, step, columns, words, first_word;
@@ -174,43 +133,6 @@ typedef struct unit_set {
 %             word = word + set.words * set.columns
 %         end
 static const unit_set V_SETS[] = {${table.concat(sets, ", ")}};
-enum { GROUP_BYTES = TQ_GROUP * (4 * WORDS + 2 * HALVES), TILE_PAYLOAD = TQ_MAX_TILE / TQ_GROUP * GROUP_BYTES };
-
-static inline uint32_t half_at(const uint8_t *p) {
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
-}
-
-/* What K and V have in common: the halves of headers, [half][key]. */
-static void unpack_headers(const uint8_t *tile, int first, unpacked *out) {
-    enum { CODE_HALVES = (HEADER - 2) / 2, STEP_BYTES = 2 * TQ_MAX_TILE };
-    const uint8_t *half = tile + TILE_PAYLOAD + 2 * first;
-    for (int b = 0; b < N_BLOCKS; b++, half += (1 + CODE_HALVES) * STEP_BYTES) {
-        for (int i = 0; i < TQ_GROUP; i += TQV_LANES)
-            tqv_store(out->scale[b] + i, tqv_mul(tqv_from_f16(half + 2 * i), tqv_set1(STEP)));
-        for (int j = 0; j < CODE_HALVES; j++)
-            for (int i = 0; i < TQ_GROUP; i++) {
-                const uint32_t code = half_at(half + (1 + j) * STEP_BYTES + 2 * i);
-                int32_t *to = &out->codes[b * CODE_WORDS + j / 2][i];
-                *to = (int32_t)(j % 2 ? (uint32_t)*to | code << 16 : code);
-            }
-    }
-}
-
-%         if tail and tail_unit.half then
-static int32_t spread_half(uint32_t half) {
-    return (int32_t)((half | half << 12) & 0x0f0f0f0f);
-}
-
-%         end
-static void unpack_k_tile(const tq_keys *keys, int first, unpacked *out) {
-    const uint8_t *from = keys->group[0] + first / TQ_GROUP * GROUP_BYTES;
-    memcpy(out->words, from, sizeof out->words[0] * WORDS);
-%         if tail and tail_unit.half then
-    for (int i = 0; i < TQ_GROUP; i++)
-        out->words[WORDS][i] = spread_half(half_at(from + sizeof out->words[0] * WORDS + 2 * (size_t)i));
-%         end
-    unpack_headers(keys->group[0], first, out);
-}
 
 /* One word of four keys, 64 bytes, from [column / 2][byte of the word][column % 2][key] to [column][key][byte]. */
 static void transpose_quads(const uint8_t *from, uint32_t out[4][4]) {
@@ -233,40 +155,39 @@ static void transpose_quads(const uint8_t *from, uint32_t out[4][4]) {
     }
 }
 
-static void unpack_v_tile(const tq_keys *keys, int first, unpacked *out) {
+static const uint8_t *payload_v_tile(const tq_keys *keys, int g, uint8_t *buffer) {
     for (const unit_set *s = V_SETS; s < V_SETS + sizeof V_SETS / sizeof *V_SETS; s++) {
-        const uint8_t *from = keys->group[0] + s->at + first / TQ_GROUP * s->columns * s->step;
+        const uint8_t *from = keys->group[0] + s->at + g * s->columns * s->step;
         for (int i = 0; i < s->columns; i++, from += s->step)
             for (int w = 0; w < s->words; w++) {
                 uint32_t quads[4][4];
                 transpose_quads(from + 64 * w, quads);
                 for (int c = 0; c < 4; c++) {
                     const int unit = c % s->columns, key = 16 / s->columns * i + 4 * (c / s->columns);
-                    memcpy(out->words[s->first_word + unit * s->words + w] + key, quads[c], sizeof quads[c]);
+                    memcpy(buffer + 64 * (s->first_word + unit * s->words + w) + 4 * key, quads[c], sizeof quads[c]);
                 }
             }
     }
 %         if tail and tail_unit.half then
     const unit_set *last = V_SETS + sizeof V_SETS / sizeof *V_SETS - 1;
-    const uint8_t *half = keys->group[0] + last->at + first / TQ_GROUP * last->step + 64 * last->words;
-    for (int i = 0; i < TQ_GROUP; i++)
-        out->words[WORDS][i] = spread_half((uint32_t)half[i / 4 * 8 + i % 4] | (uint32_t)half[i / 4 * 8 + 4 + i % 4] << 8);
+    const uint8_t *half = keys->group[0] + last->at + g * last->step + 64 * last->words;
+    for (int i = 0; i < 2 * TQ_GROUP; i++)
+        buffer[64 * BLOCK_WORDS + i] = half[i / 8 * 8 + i % 2 * 4 + i % 8 / 2];
 %         end
-    unpack_headers(keys->group[0], first, out);
+    return buffer;
 }
 
 %     end
 % end
 % local rotate_q, rotate_out = rotated and "rotate_q" or "NULL", rotated and "rotate_out" or "NULL"
 % for _, cache in ipairs(panel_layouts) do
-%     local k_unpack = cache == "rows" and "unpack_rows" or "unpack_k_tile"
-%     local v_unpack = cache == "rows" and "unpack_rows" or "unpack_v_tile"
+%     local tiled = cache == "rows" and 0 or 1
 static void decode_k_${cache}(const tq_keys *keys, float *panel) {
-    decode_k(keys, ${k_unpack}, panel);
+    decode_k(${tiled}, ${tiled == 0 and "payload_rows" or "payload_k_tile"}, keys, panel);
 }
 
 static void decode_v_${cache}(const tq_keys *keys, float *panel) {
-    decode_v(keys, ${v_unpack}, panel);
+    decode_v(${tiled}, ${tiled == 0 and "payload_rows" or "payload_v_tile"}, keys, panel);
 }
 
 const tq_panel ${k_panel_symbol(cache)} = {decode_k_${cache}, ${rotate_q}};

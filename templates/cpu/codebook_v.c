@@ -1,195 +1,324 @@
 
 /* ---- V: a lane is a value, a byte is a key ------------------------------------------------------------------------ */
+% -- Sets of the tile, those of four units in one go.
+% local sets, acc_values, full_sets, largest_set = {}, 0, 0, 0
+% for _, set in ipairs(tile_sets) do
+%     local last = sets[#sets]
+%     if last and last.m == 4 and set.columns == 4 then
+%         last.count = last.count + 1
+%     else
+%         sets[#sets + 1] = { name = set.tail and "tail" or "set" .. set.columns, m = set.columns, count = 1, first = set.first,
+%             words = set.words, half = set.half and 1 or 0, tail = set.tail and 1 or 0, acc = acc_values }
+%     end
+%     acc_values = acc_values + (set.tail and 64 or 128)
+%     full_sets = full_sets + (set.tail and 0 or 1)
+%     largest_set = math.max(largest_set, set.step * set.columns // 4)
+% end
 
-static const uint8_t SCALE_SETS[] = {${list(scale_sets)}}; /* [set of weights][unit of a group]: a stored scale */
-static const uint8_t SET_OF[] = {${list(set_of_group)}}; /* per group of units, the tail last */
-enum { N_SETS = sizeof SCALE_SETS / TQV_UNITS, SET_WEIGHTS = QUADS * 2 * TQV_UNITS, HEAD_WEIGHTS = N_SETS * SET_WEIGHTS };
+/* Units of 32 values are summed in sets of m = 4, 2 or 1, whatever is left, and a tail alone. A vector of a word of the set
+ * has 4 columns: m units of 4 / m quads of keys; its lane of column c and value y of a group is c / 2 * 8 + y * 2 + c % 2. */
+enum { COLUMNS = 4, SET_COLUMNS = QUADS * COLUMNS, ACC_VALUES = ${acc_values} };
 
-static int scales_of(const tq_keys *keys, float *out) {
-    uint8_t stage[TQV_LANES * STAGE_STRIDE];
-    for (int i = 0; i < keys->n; i += TQV_LANES) {
-        const group rows = group_at(keys, i, ROW_BYTES, stage, STAGE_STRIDE);
-        for (int b = 0; b < N_BLOCKS; b++)
+TQV_INLINE int scales_of(const int tiled, const tq_keys *keys, float *out) {
+    uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
+    const uint8_t *headers = headers_of(tiled, keys, 0, HALVES, gathered);
+    const int n_scales = is_uniform(headers, keys->n) ? 1 : N_BLOCKS;
+    for (int b = 0; b < n_scales; b++)
+        for (int i = 0; i < keys->n; i += TQV_LANES)
             tqv_store(out + b * TQ_MAX_TILE + i,
-                      tqv_mul(tqv_load_scales(rows.row + b * BLOCK_BYTES, rows.stride), tqv_set1(STEP)));
-    }
-    return N_BLOCKS;
+                      tqv_mul(tqv_from_f16(headers + b * HALVES * HALVES_STRIDE + 2 * i), tqv_set1(STEP)));
+    return n_scales;
 }
 
-/* Where full unit i of a row has its payload. */
-TQV_INLINE size_t unit_at(int i) {
-    return (size_t)(i / UNITS * BLOCK_BYTES + HEADER + i % UNITS * UNIT_BYTES);
+% for _, layout in ipairs(layouts) do
+static int scales_${layout}(const tq_keys *keys, float *out) {
+    return scales_of(${layout == "rows" and 0 or 1}, keys, out);
 }
 
-typedef struct tile {
-    const tq_keys *keys;
-    int quads;
-    uint8_t stage[TQV_LANES * STAGE_STRIDE];
-    tqv_bits words[QUADS][${max_words}]; /* of the group of units at work */
-% if subs > 0 then
-    /* Of the block at work: gains of the even and the odd keys of a quad, and signs. */
-    int32_t even[2][CODE_WORDS][QUADS + 1][4], odd[2][CODE_WORDS][QUADS + 1][4], sign[2][CODE_WORDS][QUADS + 1][4];
 % end
-} tile;
+% if subs > 0 then
+/* Gain codes of a set by columns: gains of even and of odd keys, and signs, of either half of the units. */
+typedef struct gains {
+    int32_t even[2][SET_COLUMNS], odd[2][SET_COLUMNS]${signed and ", sign[2][SET_COLUMNS]" or ""};
+} gains;
 
-/* Transposes n_words words of the units at bytes at[] of all rows into t->words. */
-TQV_INLINE void transpose(tile *t, const size_t at[TQV_UNITS], const int n_words) {
-    for (int i = 0; i < t->keys->n; i += TQV_LANES) {
-        const group rows = group_at(t->keys, i, ROW_BYTES, t->stage, STAGE_STRIDE);
-        if (at[0] == HEADER)
-            prefetch_rows(t->keys, i, TQV_LANES, ROW_BYTES);
-        for (int quad = 0; quad < TQV_LANES / 4; quad++) {
-            const uint8_t *row = rows.row + (size_t)(4 * quad) * rows.stride;
+% end
+/* A set of units of a step's keys. */
+typedef struct set {
+    const uint8_t *payload;
+    const int32_t *weights; /* [head][2]: of a single scale [quad], else by columns */
+    const int32_t (*bias)[COLUMNS]; /* [head]: minus what the 128s add, in each column */
+% if subs > 0 then
+    const gains *gains;
+% end
+    const ahead *ahead;
+    int n_groups, part; /* of keys; first part of `ahead` to fetch */
+    const float *factor, *decay;
+    float *acc;
+} set;
+
+/* The halves of a tail's row, by columns: those of one super-quad. */
+TQV_INLINE void repack_half(const uint8_t *const columns[COLUMNS], size_t stride, uint8_t *out) {
+    for (int i = 0; i < COLUMNS * 2 * 4; i++)
+        out[i] = columns[i / 8][(size_t)(i % 4) * stride + (size_t)(i / 4 % 2)];
+}
+
+/* The rows of a step as a set of a tile. */
+TQV_INLINE void repack_set(const tq_keys *keys, const int m, const int first_unit, const int n_words, const int half, uint8_t *out) {
+    uint8_t stage[STAGE_BYTES];
+    for (int g = 0; g * TQ_GROUP < keys->n; g++) {
+        const group rows = group_at(keys, g, ROW_BYTES, stage, STAGE_STRIDE);
+        for (int i = 0; i < m; i++, out += 64 * n_words + 32 * half) {
+            const uint8_t *columns[COLUMNS];
+            TQV_UNROLL for (int c = 0; c < COLUMNS; c++) {
+                const int unit = first_unit + c % m, quad = i * (COLUMNS / m) + c / m;
+                columns[c] = rows.row + (size_t)(4 * quad) * rows.stride + unit / BLOCK_UNITS * BLOCK_BYTES + HEADER +
+                             unit % BLOCK_UNITS * (4 * UNIT_WORDS);
+            }
             TQV_UNROLL for (int w = 0; w < n_words; w += 4) {
-                const uint8_t *units[TQV_UNITS];
-                tqv_bits out[4];
-                TQV_UNROLL for (int u = 0; u < TQV_UNITS; u++)
-                    units[u] = row + at[u] + 4 * w;
-                tqv_load_quad(units, rows.stride, out);
-                TQV_UNROLL for (int j = 0; j < 4; j++)
-                    if (w + j < n_words)
-                        t->words[i / 4 + quad][w + j] = out[j];
+                tqv_repack_columns(columns, rows.stride, n_words - w < 4 ? n_words - w : 4, out + 64 * w);
+                TQV_UNROLL for (int c = 0; c < COLUMNS; c++)
+                    columns[c] += n_words - w < 4 ? 4 * (n_words - w) : 16;
             }
+            if (half)
+                repack_half(columns, rows.stride, out + 64 * n_words);
         }
     }
+}
+
+/* n vectors of numbers by columns, for a set of m units. planes: of each column's unit, a number per quad, `stride` apart. */
+TQV_INLINE void to_columns(const int m, int n, const int32_t *const planes[COLUMNS], const int stride, int32_t *out) {
+    if (m == COLUMNS && stride == 1) {
+        for (int i = 0; i < n; i += TQV_LANES) /* whole vectors, of which there are enough in planes and out */
+            tqv_interleave(planes[0] + i, planes[1] + i, planes[2] + i, planes[3] + i, out + COLUMNS * i);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < COLUMNS; c++)
+            out[COLUMNS * i + c] = planes[c][(i * (COLUMNS / m) + c / m) * stride];
 }
 
 % if subs > 0 then
-static void load_gains(tile *t, int b) {
-    for (int i = 0; i < t->keys->n; i += TQV_LANES) {
-        const group rows = group_at(t->keys, i, ROW_BYTES, t->stage, STAGE_STRIDE);
-        for (int j = 0; j < CODE_WORDS; j++) {
-            const codes c = load_codes(rows.row + b * BLOCK_BYTES + 2 + 4 * j, rows.stride);
-            for (int half = 0; half < 2; half++) {
-                const tqv_bits g = tqv_transpose_bytes(c.gain[half]);
-                tqv_bstore(t->even[half][j][i / 4], tqv_and(g, tqv_bset1(EVEN)));
-                tqv_bstore(t->odd[half][j][i / 4], tqv_and(g, tqv_bset1(ODD)));
-                tqv_bstore(t->sign[half][j][i / 4],
-                           tqv_and(tqv_transpose_bytes(c.code[half]), tqv_bset1(0x08080808)));
-            }
+/* headers: of the block; first: the set's first unit in it. */
+TQV_INLINE void load_gains(const int m, const uint8_t *headers, int first, gains *out) {
+    int32_t codes[2][2 * QUADS], columns[SET_COLUMNS]; /* codes: of pairs of units, [quad][unit] */
+    const int32_t *planes[COLUMNS];
+    for (int j = 0; j < (m + 1) / 2; j++)
+        for (int i = 0; i < 2 * QUADS; i += TQV_LANES)
+            tqv_bstore(codes[j] + i, tqv_key_bytes(tqv_bload(headers + (1 + first / 2 + j) * HALVES_STRIDE + 4 * i)));
+    for (int c = 0; c < COLUMNS; c++)
+        planes[c] = codes[c % m / 2] + (first + c % m) % 2;
+    to_columns(m, QUADS * m / COLUMNS, planes, 2, columns);
+    for (int i = 0; i < QUADS * m; i += TQV_LANES)
+        for (int half = 0; half < 2; half++) {
+            const tqv_bits x = tqv_bload(columns + i);
+            const tqv_bits code = tqv_and(half ? tqv_srl16(x, 4) : x, tqv_bset1(0x0f0f0f0f));
+            const tqv_bits gain = tqv_lookup(tqv_table(GAINS), code);
+            tqv_bstore(out->even[half] + i, tqv_and(gain, tqv_bset1(EVEN)));
+            tqv_bstore(out->odd[half] + i, tqv_and(gain, tqv_bset1(ODD)));
+%     if signed then
+            tqv_bstore(out->sign[half] + i, tqv_and(code, tqv_bset1(0x08080808)));
+%     end
         }
-    }
 }
 
 % end
-/* Adds the tile's rows to `count` groups of values from `first` on. unit: the first unit of its block. */
-TQV_INLINE void accumulate_groups(const int gqa, const int first, const int count, const place *places, const int n_words,
-                                  const tile *t, int unit, const int32_t *weights, ${bytes == "unsigned" and "const tqv_bits *weight_sums, " or ""}const float *factor,
-                                  const float *decay, float *acc) {
+/* As many heads and groups of values at a time as leave all sums in registers. */
+TQV_INLINE int value_heads(const int gqa) {
+    return gqa * SUM_VECTORS <= TQV_SUMS ? gqa : (gqa + 1) / 2;
+}
+TQV_INLINE int value_groups(const int gqa) {
+    return fitting(value_heads(gqa), ${subs > 0 and 4 or 8});
+}
+
+/* Passes over a set with `all` groups of values. */
+TQV_INLINE int n_passes(const int gqa, const int all) {
+    const int groups = value_groups(gqa) < all ? value_groups(gqa) : all;
+    return 16 / TQV_LANES * (all / groups) * (value_heads(gqa) < gqa ? 2 : 1);
+}
+TQV_INLINE int all_passes(const int gqa) {
+    return ${full_sets} * n_passes(gqa, 8)${tail and " + n_passes(gqa, 4)" or ""};
+}
+
+/* Adds the keys of a set to `count` groups of values from `first` on, of `heads` heads from first_head on. part: of the 64
+ * bytes of its vectors. */
+TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int heads, const int m, const int single,
+                                const int tail, const int first, const int count, const set *s, int part, int fetched) {
+    const int n_words = tail ? TAIL_WORDS : UNIT_WORDS, bytes = 64 * n_words + (tail ? 32 * HALF : 0);
+    const int column = part * TQV_LANES / 8 * 2, head_weights = single ? 2 * QUADS : 2 * SET_COLUMNS;
+    const int32_t *weights = s->weights + first_head * head_weights;
     const tqv_bits table = centroid_table();
-    sums sum[TQ_MAX_GQA][4];
-    operands c[4];
-    TQV_UNROLL for (int h = 0; h < gqa; h++)
+    sums sum[TQ_MAX_GQA][8];
+    TQV_UNROLL for (int h = 0; h < heads; h++)
         TQV_UNROLL for (int g = 0; g < count; g++)
-            sum[h][g] = no_sums(${bytes == "unsigned" and "weight_sums[h]" or "tqv_bzero()"});
-    for (int quad = 0; quad < t->quads; quad++) {
-        tqv_bits x[${max_words} + 1];
-        TQV_UNROLL for (int w = 0; w < n_words; w++)
-            x[w] = t->words[quad][w];
-% if bits == 3 then
-        if (places == UNIT && first + count > 6)
-            x[n_words] = unit_spare(x);
-%     if tail then
-        if (places == TAIL && first + count > 3)
-            x[n_words] = tail_spare(x);
-%     end
-% end
-        TQV_UNROLL for (int g = 0; g < count; g++) {
-% if subs > 0 then
-            const int half = (first + g) / 4, lane = unit % 4, word = unit / 4;
-            const gain by = {tqv_units(t->even[half][word][quad] + lane), tqv_units(t->odd[half][word][quad] + lane),
-                             tqv_units(t->sign[half][word][quad] + lane)};
-% elseif not bytes then
-            const gain by = unit_gain();
-% end
-            c[g] = decode_group(x, places[first + g], table${bytes and "" or ", by"});
-        }
-        TQV_UNROLL for (int h = 0; h < gqa; h++) {
-            const int32_t *w = weights + h * HEAD_WEIGHTS + quad * 2 * TQV_UNITS;
-            const tqv_bits first_w = tqv_units(w), second_w = tqv_units(w + TQV_UNITS);
-            TQV_UNROLL for (int g = 0; g < count; g++)
-                sum[h][g] = add_products(sum[h][g], c[g], first_w, second_w);
-        }
-    }
-    (void)unit;
-    TQV_UNROLL for (int h = 0; h < gqa; h++)
-        TQV_UNROLL for (int g = 0; g < count; g++) {
-            float *to = acc + h * ACC_VALUES + (first + g) * TQV_LANES;
-            const tqv_f32 old = tqv_mul(tqv_load(to), tqv_set1(decay[h]));
-            tqv_store(to, tqv_fma(tqv_from_i32(total_of(sum[h][g])), tqv_set1(factor[h]), old));
-        }
-}
-
-% if bytes == "unsigned" then
-/* Per unit of a set, in its lanes: the sums of each head's weights. */
-TQV_INLINE void sum_weights(const int gqa, const int quads, const int32_t *weights, tqv_bits *out) {
-    const tqv_bits ones = tqv_bset1(0x01010101);
-    TQV_UNROLL for (int h = 0; h < gqa; h++) {
-        tqv_bits sum = tqv_bzero();
-        for (int i = 0; i < quads * 2 * TQV_UNITS; i += TQV_LANES)
-            sum = tqv_dot8(sum, ones, tqv_bload(weights + h * HEAD_WEIGHTS + i));
-        out[h] = tqv_weight_sums(sum);
-    }
-}
-
-% end
-/* Groups of values per pass: more share the loads of weights, fewer leave all sums in registers. */
-TQV_INLINE int groups_per_pass(const int gqa) {
-    return gqa <= 2 ? 4 : gqa <= 4 ? 2 : 1;
-}
-
-TQV_SPECIALISE void accumulate(const int gqa, const tq_keys *keys, const int32_t *weights, int n_scales,
-                               const float *factor, const float *decay, float *acc) {
-    tile t;
-    (void)n_scales;
-    t.keys = keys;
-    t.quads = (keys->n + TQV_LANES - 1) / TQV_LANES * (TQV_LANES / 4);
-    for (int i = 0; i < UNIT_GROUPS; i++) {
-        const int first = i * TQV_UNITS;
-        size_t at[TQV_UNITS];
-        for (int u = 0; u < TQV_UNITS; u++) /* the last again where there are no more */
-            at[u] = unit_at(first + u < ALL_UNITS ? first + u : ALL_UNITS - 1);
-% if subs > 0 then
-        if (first % UNITS == 0)
-            load_gains(&t, first / UNITS);
-% end
-        transpose(&t, at, UNIT_WORDS);
-% if bytes == "unsigned" then
-        tqv_bits weight_sums[TQ_MAX_GQA];
-        sum_weights(gqa, t.quads, weights + SET_OF[i] * SET_WEIGHTS, weight_sums);
-% end
-        TQV_UNROLL for (int g = 0; g < 8; g += groups_per_pass(gqa))
-            accumulate_groups(gqa, g, groups_per_pass(gqa), UNIT, UNIT_WORDS, &t, first % UNITS,
-                              weights + SET_OF[i] * SET_WEIGHTS, ${bytes == "unsigned" and "weight_sums, " or ""}factor, decay, acc + i * WIDE);
-    }
+            sum[h][g] = sums_from(${biased and "tqv_columns(s->bias[first_head + h] + column)" or "tqv_bzero()"});
+    const uint8_t *at = s->payload + part * TQV_LANES * 4;
+    for (int group = 0; group < s->n_groups; group++) {
+        fetch(s->ahead, group, fetched, all_passes(gqa));
+        for (int i = group * m; i < (group + 1) * m; i++, at += bytes) {
+            words x = {.at = at};
 % if tail then
-    size_t tail_at[TQV_UNITS];
-    for (int u = 0; u < TQV_UNITS; u++)
-        tail_at[u] = TAIL_AT;
-    transpose(&t, tail_at, ${tail_unit.words + (tail_unit.half and 1 or 0)});
+            x.tail = tail;
 %     if tail_unit.half then
-    for (int quad = 0; quad < t.quads; quad++)
-        t.words[quad][TAIL_WORDS] = tqv_quad_half(t.words[quad][TAIL_WORDS]);
+            if (tail)
+                x.half = tqv_split_columns(at - part * TQV_LANES * 4 + 64 * n_words, part);
 %     end
-%     if bytes == "unsigned" then
-    tqv_bits weight_sums[TQ_MAX_GQA];
-    sum_weights(gqa, t.quads, weights + SET_OF[UNIT_GROUPS] * SET_WEIGHTS, weight_sums);
+% end
+            operands c[8];
+            TQV_UNROLL for (int g = 0; g < count; g++) {
+                const place place = tail ? ${tail and "TAIL" or "UNIT"}[(first + g) % 4] : UNIT[first + g];
+% if subs > 0 then
+                const int half = (first + g) / 4, k = COLUMNS * i + column;
+                const gain by = {tqv_columns(s->gains->even[half] + k), tqv_columns(s->gains->odd[half] + k),
+                                 ${signed and "tqv_columns(s->gains->sign[half] + k)" or "tqv_bzero()"}};
+% end
+                c[g] = decode_group(x, place, table${subs > 0 and ", by" or ""});
+            }
+            TQV_UNROLL for (int h = 0; h < heads; h++) {
+                const int32_t *w = weights + h * head_weights;
+                const tqv_bits high = single ? tqv_bset1(w[i]) : tqv_columns(w + COLUMNS * i + column);
+                const tqv_bits low = single ? tqv_bset1(w[QUADS + i]) : tqv_columns(w + SET_COLUMNS + COLUMNS * i + column);
+                TQV_UNROLL for (int g = 0; g < count; g++)
+                    sum[h][g] = add_products(sum[h][g], c[g], high, low);
+            }
+        }
+    }
+    TQV_UNROLL for (int h = 0; h < heads; h++)
+        TQV_UNROLL for (int g = 0; g < count; g++) {
+            float *to = s->acc + (first_head + h) * ACC_VALUES + 16 * (first + g) + part * TQV_LANES;
+            const tqv_f32 old = tqv_mul(tqv_load(to), tqv_set1(s->decay[first_head + h]));
+            tqv_store(to, tqv_fma(tqv_from_i32(total_of(sum[h][g])), tqv_set1(s->factor[first_head + h]), old));
+        }
+}
+
+/* single: the units of a key have one scale. */
+TQV_SPECIALISE void accumulate_set(const int gqa, const int m, const int single, const int tail, const set *s) {
+    const int heads = value_heads(gqa), groups = value_groups(gqa), all = tail ? 4 : 8;
+    int pass = s->part;
+    for (int part = 0; part < 16 / TQV_LANES; part++)
+        TQV_UNROLL for (int g = 0; g < all; g += groups) {
+            const int count = groups < all ? groups : all;
+            accumulate_pass(gqa, 0, heads, m, single, tail, g, count, s, part, pass++);
+            if (heads < gqa)
+                accumulate_pass(gqa, heads, gqa - heads, m, single, tail, g, count, s, part, pass++);
+        }
+}
+
+typedef void (*accumulate_set_fn)(const set *s);
+
+/* accumulate_set at a GQA ratio for each kind of set. */
+typedef struct set_functions {
+    accumulate_set_fn ${table.concat(map(sets, function(set) return set.name end), ", ")}${sets[1].m == 4 and ", set4_single" or ""};
+} set_functions;
+
+% if biased then
+/* What the 128s add to each column, negated. first, second: n of a head's weights by columns. */
+TQV_INLINE void column_bias(const int32_t *first, const int32_t *second, int n, int32_t out[COLUMNS]) {
+    tqv_bits sum[2] = {tqv_bzero(), tqv_bzero()};
+    int32_t x[TQV_LANES];
+    for (int i = 0; i < n; i += TQV_LANES) {
+%     if bytes then
+        sum[0] = tqv_dot8(sum[0], tqv_bset1(0x01010101), tqv_bload(first + i));
+        sum[1] = tqv_dot8(sum[1], tqv_bset1(0x01010101), tqv_bload(second + i));
+%     else
+        sum[0] = tqv_dot16(sum[0], tqv_bset1(0x00010001), tqv_bload(first + i));
+        sum[1] = tqv_dot16(sum[1], tqv_bset1(0x00010001), tqv_bload(second + i));
 %     end
-    TQV_UNROLL for (int g = 0; g < 4; g += groups_per_pass(gqa))
-        accumulate_groups(gqa, g, groups_per_pass(gqa), TAIL, ${tail_unit.words + (tail_unit.half and 1 or 0)}, &t, UNITS,
-                          weights + SET_OF[UNIT_GROUPS] * SET_WEIGHTS, ${bytes == "unsigned" and "weight_sums, " or ""}factor, decay,
-                          acc + UNIT_GROUPS * WIDE);
+    }
+    tqv_bstore(x, tqv_add32(${bytes and "tqv_sll32(sum[0], 8)" or "sum[0]"}, sum[1]));
+    for (int c = 0; c < COLUMNS; c++)
+        out[c] = 0;
+    for (int i = 0; i < TQV_LANES; i++)
+        out[i % COLUMNS] -= 128 * x[i];
+}
+
+/* The same of n weights that are the same in all columns. */
+TQV_INLINE void single_bias(const int32_t *first, const int32_t *second, int n, int32_t out[COLUMNS]) {
+    int32_t sum = 0;
+%     if bytes then
+    for (int i = 0; i < n; i++)
+        sum += 256 * ((const int8_t *)first)[i] + ((const int8_t *)second)[i];
+%     else
+    for (int i = 0; i < n / 2; i++)
+        sum += ((const int16_t *)first)[i] + ((const int16_t *)second)[i];
+%     end
+    for (int c = 0; c < COLUMNS; c++)
+        out[c] = -128 * sum;
+}
+
+% end
+/* Weights of a set by columns, of m units from first_unit on. weights: [head][scale][2][quad]. */
+static void weights_to_columns(int gqa, const int m, int first_unit, int n_groups, const int32_t *weights, int n_scales,
+                               int32_t *out) {
+    for (int i = 0; i < 2 * gqa; i++, out += SET_COLUMNS) {
+        const int32_t *planes[COLUMNS];
+        for (int c = 0; c < COLUMNS; c++) {
+            const int scale = n_scales == 1 ? 0 : (first_unit + c % m) / BLOCK_UNITS;
+            planes[c] = weights + ((i / 2 * n_scales + scale) * 2 + i % 2) * QUADS;
+        }
+        to_columns(m, n_groups * m, planes, 1, out);
+        if (m * n_groups * COLUMNS % 16) /* whole vectors */
+            memset(out + m * n_groups * COLUMNS, 0, 48);
+    }
+}
+
+TQV_INLINE void accumulate(const int gqa, const int tiled, const tq_keys *keys, const int32_t *weights, int n_scales,
+                           const float *factor, const float *decay, float *acc, const set_functions *functions) {
+    const ahead ahead = ahead_of(tiled, keys);
+    _Alignas(64) uint8_t repacked[QUADS * ${largest_set}];
+    _Alignas(64) int32_t columns[TQ_MAX_GQA * 2 * SET_COLUMNS];
+    set s = {.ahead = &ahead, .n_groups = (keys->n + TQ_GROUP - 1) / TQ_GROUP, .factor = factor, .decay = decay};
+% if biased then
+    int32_t bias[TQ_MAX_GQA][COLUMNS];
+    s.bias = (const int32_t(*)[COLUMNS])bias;
+% end
+% if subs > 0 then
+    uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
+    const uint8_t *headers = headers_of(tiled, keys, 1, 1, gathered);
+    gains gains;
+    s.gains = &gains;
+% end
+% for _, set in ipairs(sets) do
+    for (int first = ${set.first}; first < ${set.first + set.m * set.count}; first += ${set.m}) {
+        s.payload = tiled ? keys->group[0] + 16 * QUADS * UNIT_WORDS * first : repacked;
+        if (!tiled)
+            repack_set(keys, ${set.m}, first, ${set.words}, ${set.half}, repacked);
+%     if subs > 0 then
+        load_gains(${set.m}, headers + first / BLOCK_UNITS * HALVES * HALVES_STRIDE, first % BLOCK_UNITS, &gains);
+%     end
+        s.acc = acc + ${set.acc} + (first - ${set.first}) * 32;
+%     if set.m == 4 then
+        if (n_scales == 1) {
+            s.weights = weights;
+%         if biased then
+            for (int h = 0; h < gqa; h++)
+                single_bias(weights + h * 2 * QUADS, weights + (h * 2 + 1) * QUADS, s.n_groups * TQ_GROUP, bias[h]);
+%         end
+            functions->set4_single(&s);
+            s.part += n_passes(gqa, 8);
+            continue;
+        }
+%     end
+        weights_to_columns(gqa, ${set.m}, first, s.n_groups, weights, n_scales, columns);
+        s.weights = columns;
+%     if biased then
+        for (int h = 0; h < gqa; h++)
+            column_bias(columns + h * 2 * SET_COLUMNS, columns + (h * 2 + 1) * SET_COLUMNS, s.n_groups * ${set.m} * COLUMNS, bias[h]);
+%     end
+        functions->${set.name}(&s);
+        s.part += n_passes(gqa, ${set.tail == 1 and 4 or 8});
+    }
 % end
 }
 
 static void finish(const float *acc, float *out) {
-    float y[HEAD_DIM];
-    for (int unit = 0; unit < (HEAD_DIM + 31) / 32; unit++) {
-        const int tail = unit >= ALL_UNITS; /* alone in its group, whatever number it has */
-        const float *from = acc + (tail ? UNIT_GROUPS : unit / TQV_UNITS) * WIDE + (tail ? 0 : unit % TQV_UNITS);
-        for (int i = 0; i < 32 && 32 * unit + i < HEAD_DIM; i++)
-            y[32 * unit + i] = from[i / 4 * TQV_LANES + i % 4 * TQV_UNITS];
-    }
+    float y[HEAD_DIM] = {0};
+% for _, set in ipairs(sets) do
+    for (int first = ${set.first}; first < ${set.first + set.m * set.count}; first += ${set.m})
+        for (int g = 0; g < ${set.tail == 1 and 4 or 8}; g++)
+            for (int lane = 0; lane < 16; lane++, acc++)
+                y[32 * (first + (lane / 8 * 2 + lane % 2) % ${set.m}) + 4 * g + lane % 8 / 2] += *acc;
+% end
 % if rotated then
     rotate(y);
     tq_flip_signs(y, HEAD_DIM, V_SIGNS);
@@ -197,11 +326,38 @@ static void finish(const float *acc, float *out) {
     memcpy(out, y, sizeof y);
 }
 
-/* ---- one pair of stages per GQA ratio ----------------------------------------------------------------------------- */
+/* ---- one pair of stages per GQA ratio and layout ------------------------------------------------------------------- */
 
 % for _, g in ipairs(gqas) do
-TQ_AT_GQA(${g})
-const tq_k_stage ${k_symbol(g, "rows")} = {PREPARED_BYTES(${g}), prepare_g${g}, score_g${g}};
-const tq_v_stage ${v_symbol(g, "rows")} = {
-    N_BLOCKS, N_SETS, SCALE_SETS, ${hexf(weight_sum)}, ${bytes and 1 or 0}, ACC_VALUES, scales_of, accumulate_g${g}, finish};
+static void prepare_g${g}(const float *q, size_t q_head_stride, float factor, void *prepared) {
+    prepare(${g}, q, q_head_stride, factor, prepared);
+}
+%     for _, uniform in ipairs(n_blocks == 1 and { 1 } or subs > 0 and { 0 } or { 0, 1 }) do
+static void score_${uniform}_g${g}(const batch *batch) {
+    score_batch(${g}, ${uniform}, batch);
+}
+%     end
+%     for _, set in ipairs(sets) do
+%         if set.m == 4 then
+static void accumulate_set4_single_g${g}(const set *s) {
+    accumulate_set(${g}, 4, 1, 0, s);
+}
+%         end
+static void accumulate_${set.name}_g${g}(const set *s) {
+    accumulate_set(${g}, ${set.m}, 0, ${set.tail}, s);
+}
+%     end
+static const set_functions FUNCTIONS_G${g} = {${table.concat(map(sets, function(set) return ("%s.%s = accumulate_%s_g%d"):format(set.m == 4 and (".set4_single = accumulate_set4_single_g%d, "):format(g) or "", set.name, set.name, g) end), ", ")}};
+%     for _, layout in ipairs(layouts) do
+static void attend_k_g${g}_${layout}(const void *prepared, const tq_keys *keys, float *scores) {
+    score(${g}, ${layout == "rows" and 0 or 1}, prepared, keys, scores, ${n_blocks > 1 and "score_0_g" .. g or "NULL"}, ${(n_blocks == 1 or subs == 0) and "score_1_g" .. g or "NULL"});
+}
+static void attend_v_g${g}_${layout}(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                                const float *decay, float *acc) {
+    accumulate(${g}, ${layout == "rows" and 0 or 1}, keys, weights, n_scales, factor, decay, acc, &FUNCTIONS_G${g});
+}
+const tq_k_stage ${k_symbol(g, layout)} = {PREPARED_BYTES(${g}), prepare_g${g}, attend_k_g${g}_${layout}};
+const tq_v_stage ${v_symbol(g, layout)} = {
+    N_BLOCKS, ${hexf(weight_sum)}, ${bytes and 1 or 0}, ACC_VALUES, scales_${layout}, attend_v_g${g}_${layout}, finish};
+%     end
 % end

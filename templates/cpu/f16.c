@@ -101,5 +101,5 @@ static void finish(const float *acc, float *out) {
 % for _, g in ipairs(gqas) do
 TQ_AT_GQA(${g})
 const tq_k_stage ${k_symbol(g, "rows")} = {sizeof(query) + ${g} * HEAD_DIM * sizeof(float), prepare_g${g}, score_g${g}};
-const tq_v_stage ${v_symbol(g, "rows")} = {0, 0, NULL, 0.0f, 0, HEAD_DIM, NULL, accumulate_g${g}, finish};
+const tq_v_stage ${v_symbol(g, "rows")} = {0, 0.0f, 0, HEAD_DIM, NULL, accumulate_g${g}, finish};
 % end

@@ -1,5 +1,5 @@
-/* Walking the rows of a step in groups of TQV_LANES keys. What is not there in full, or has bytes behind the cache within
- * reach of whole vectors, is read from a zero-padded copy. */
+/* The rows of a step, by groups. What is not there in full, or has bytes behind the cache within reach of whole vectors, is
+ * read from a zero-padded copy. */
 #ifndef TQ_ROWS_H
 #define TQ_ROWS_H
 
@@ -13,13 +13,13 @@ typedef struct group {
 
 enum { OVERREAD = 15 }; /* bytes that vectors read behind a row */
 
-/* Keys i to i + TQV_LANES - 1. stage: [TQV_LANES][stage_stride]. */
-TQV_INLINE group group_at(const tq_keys *keys, int i, size_t row_bytes, uint8_t *stage, size_t stage_stride) {
-    const uint8_t *row = keys->group[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
-    const int n = keys->n - i < TQV_LANES ? keys->n - i : TQV_LANES;
-    if (n == TQV_LANES && (size_t)(keys->end - row) >= (TQV_LANES - 1) * keys->stride + row_bytes + OVERREAD)
+/* Group g. stage: [TQ_GROUP][stage_stride]. */
+TQV_INLINE group group_at(const tq_keys *keys, int g, size_t row_bytes, uint8_t *stage, size_t stage_stride) {
+    const uint8_t *row = keys->group[g];
+    const int left = keys->n - g * TQ_GROUP, n = left < TQ_GROUP ? left : TQ_GROUP;
+    if (n == TQ_GROUP && (size_t)(keys->end - row) >= (TQ_GROUP - 1) * keys->stride + row_bytes + OVERREAD)
         return (group){row, keys->stride};
-    memset(stage, 0, TQV_LANES * stage_stride);
+    memset(stage, 0, TQ_GROUP * stage_stride);
     for (int r = 0; r < n; r++)
         memcpy(stage + (size_t)r * stage_stride, row + (size_t)r * keys->stride, row_bytes);
     return (group){stage, stage_stride};

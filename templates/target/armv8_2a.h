@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum {
-    TQV_LANES = 4, /* 32-bit lanes of a vector; keys per K group */
-    TQV_UNITS = 1, /* units of 32 values whose V sums share a vector */
+    TQV_LANES = 4, /* 32-bit lanes of a vector */
+    TQV_SUMS = 16, /* vectors that sums may take of the registers */
     TQV_REGISTERS = 32,
 };
 
@@ -153,6 +153,9 @@ TQV_INLINE tqv_bits tqv_abs8(tqv_bits a) {
 TQV_INLINE tqv_bits tqv_select(tqv_bits mask, tqv_bits a, tqv_bits b) {
     return vbslq_s32(vreinterpretq_u32_s32(mask), a, b);
 }
+TQV_INLINE tqv_bits tqv_merge(tqv_bits mask, tqv_bits a, tqv_bits b) {
+    return tqv_select(mask, a, b);
+}
 #define tqv_sll32(x, n) vshlq_n_s32((x), (n))
 TQV_INLINE tqv_bits tqv_srl16(tqv_bits x, const int n) {
     return TQV_OF_S16(vreinterpretq_s16_u16(vshlq_u16(vreinterpretq_u16_s32(x), vdupq_n_s16((int16_t)-n))));
@@ -162,6 +165,12 @@ TQV_INLINE tqv_bits tqv_table(const void *table) {
 }
 TQV_INLINE tqv_bits tqv_lookup(tqv_bits table, tqv_bits index) {
     return TQV_OF_U8(vqtbl1q_u8(TQV_U8(table), TQV_U8(index)));
+}
+TQV_INLINE tqv_bits tqv_pick(tqv_bits table, tqv_bits x, const int shift, const int mask) {
+    return tqv_lookup(table, vandq_s32(tqv_srl16(x, shift), vdupq_n_s32(mask * 0x01010101)));
+}
+TQV_INLINE tqv_bits tqv_pick_signed(tqv_bits table, tqv_bits x, const int shift, const int mask, tqv_bits sign) {
+    return tqv_lookup(table, vorrq_s32(vandq_s32(tqv_srl16(x, shift), vdupq_n_s32(mask * 0x01010101)), sign));
 }
 TQV_INLINE tqv_bits tqv_maddu8(tqv_bits u, tqv_bits s) {
     const uint8x16_t a = TQV_U8(u);
@@ -232,67 +241,80 @@ TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4])
     out[2] = vreinterpretq_s32_s64(vtrn2q_s64(a, c));
     out[3] = vreinterpretq_s32_s64(vtrn2q_s64(b, d));
 }
-TQV_INLINE uint16x4_t tqv_gather16(const uint8_t *p, size_t stride) {
-    uint16_t x[4];
+TQV_INLINE void tqv_store_halves(uint8_t *out, const uint8_t *p, size_t stride) {
     for (int i = 0; i < 4; i++)
-        memcpy(&x[i], p + (size_t)i * stride, 2);
-    return vld1_u16(x);
+        memcpy(out + 2 * i, p + (size_t)i * stride, 2);
 }
-TQV_INLINE tqv_f32 tqv_load_scales(const uint8_t *p, size_t stride) {
-    return vcvt_f32_f16(vreinterpret_f16_u16(tqv_gather16(p, stride)));
+TQV_INLINE tqv_bits tqv_from_u16(const uint8_t *p) {
+    return vreinterpretq_s32_u32(vmovl_u16(vreinterpret_u16_u8(vld1_u8(p))));
 }
-TQV_INLINE tqv_bits tqv_load_half(const uint8_t *p, size_t stride) {
-    const int32x4_t x = vreinterpretq_s32_u32(vmovl_u16(tqv_gather16(p, stride)));
+TQV_INLINE tqv_bits tqv_split_half(const uint8_t *p) {
+    const int32x4_t x = tqv_from_u16(p);
     return vandq_s32(vorrq_s32(x, vshlq_n_s32(x, 12)), vdupq_n_s32(0x0f0f0f0f));
 }
-TQV_INLINE tqv_bits tqv_load_dwords(const uint8_t *p, size_t stride) {
-    int32_t x[4];
-    for (int i = 0; i < 4; i++)
-        memcpy(&x[i], p + (size_t)i * stride, 4);
-    return vld1q_s32(x);
-}
-TQV_INLINE tqv_bits tqv_spread(tqv_bits x, int k, int32_t keep) {
+TQV_INLINE tqv_bits tqv_spread(tqv_bits x, int k) {
     static const uint8_t FIRST[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
-    const uint8x16_t byte = vaddq_u8(vld1q_u8(FIRST), vdupq_n_u8((uint8_t)k));
-    return vandq_s32(TQV_OF_U8(vqtbl1q_u8(TQV_U8(x), byte)), vdupq_n_s32(keep));
+    return TQV_OF_U8(vqtbl1q_u8(TQV_U8(x), vaddq_u8(vld1q_u8(FIRST), vdupq_n_u8((uint8_t)k))));
+}
+TQV_INLINE tqv_bits tqv_spread_even(tqv_bits x, int k) {
+    return vandq_s32(tqv_spread(x, k), vdupq_n_s32(0x00ff00ff));
+}
+TQV_INLINE tqv_bits tqv_spread_odd(tqv_bits x, int k) {
+    return vandq_s32(tqv_spread(x, k), vdupq_n_s32((int32_t)0xff00ff00));
 }
 
 /* ---- values in lanes, keys in bytes ----------------------------------------------------------------------------- */
 
-/* rows[0] is the unit of the first of four keys. */
-TQV_INLINE void tqv_load_quad(const uint8_t *const rows[TQV_UNITS], size_t stride, tqv_bits out[4]) {
-    const uint8x16_t r0 = vld1q_u8(rows[0]), r1 = vld1q_u8(rows[0] + stride), r2 = vld1q_u8(rows[0] + 2 * stride);
-    const uint8x16_t r3 = vld1q_u8(rows[0] + 3 * stride);
-    const uint16x8_t a = vreinterpretq_u16_u8(vzip1q_u8(r0, r1)), b = vreinterpretq_u16_u8(vzip2q_u8(r0, r1));
-    const uint16x8_t c = vreinterpretq_u16_u8(vzip1q_u8(r2, r3)), d = vreinterpretq_u16_u8(vzip2q_u8(r2, r3));
-    out[0] = vreinterpretq_s32_u16(vzip1q_u16(a, c));
-    out[1] = vreinterpretq_s32_u16(vzip2q_u16(a, c));
-    out[2] = vreinterpretq_s32_u16(vzip1q_u16(b, d));
-    out[3] = vreinterpretq_s32_u16(vzip2q_u16(b, d));
+TQV_INLINE void tqv_repack_columns(const uint8_t *const p[4], size_t stride, const int n, uint8_t *out) {
+    for (int pair = 0; pair < 2; pair++) {
+        int32x4_t words[2][4];
+        for (int c = 0; c < 2; c++) {
+            const uint8_t *at = p[2 * pair + c];
+            const uint8x16_t r0 = vld1q_u8(at), r1 = vld1q_u8(at + stride), r2 = vld1q_u8(at + 2 * stride);
+            const uint8x16_t r3 = vld1q_u8(at + 3 * stride);
+            const uint16x8_t a = vreinterpretq_u16_u8(vzip1q_u8(r0, r1)), b = vreinterpretq_u16_u8(vzip2q_u8(r0, r1));
+            const uint16x8_t x = vreinterpretq_u16_u8(vzip1q_u8(r2, r3)), y = vreinterpretq_u16_u8(vzip2q_u8(r2, r3));
+            words[c][0] = vreinterpretq_s32_u16(vzip1q_u16(a, x));
+            words[c][1] = vreinterpretq_s32_u16(vzip2q_u16(a, x));
+            words[c][2] = vreinterpretq_s32_u16(vzip1q_u16(b, y));
+            words[c][3] = vreinterpretq_s32_u16(vzip2q_u16(b, y));
+        }
+        TQV_UNROLL for (int w = 0; w < n; w++) {
+            tqv_bstore(out + 64 * w + 32 * pair, vzip1q_s32(words[0][w], words[1][w]));
+            tqv_bstore(out + 64 * w + 32 * pair + 16, vzip2q_s32(words[0][w], words[1][w]));
+        }
+    }
 }
-TQV_INLINE tqv_bits tqv_quad_half(tqv_bits x) {
-    const int32x2_t low = vget_low_s32(x);
-    x = vcombine_s32(low, vreinterpret_s32_u16(vshr_n_u16(vreinterpret_u16_s32(low), 4)));
-    return vandq_s32(x, vdupq_n_s32(0x0f0f0f0f));
+TQV_INLINE tqv_bits tqv_split_columns(const uint8_t *p, int part) {
+    const int32x4_t x = tqv_bload(p + part / 2 * 16);
+    const int32x4_t y = vtrn1q_s32(x, vextq_s32(x, x, 2)), z = vtrn2q_s32(x, vextq_s32(x, x, 2));
+    const int32x4_t both = vreinterpretq_s32_s64(vtrn1q_s64(vreinterpretq_s64_s32(y), vreinterpretq_s64_s32(z)));
+    return vandq_s32(tqv_srl16(both, part % 2 * 4), vdupq_n_s32(0x0f0f0f0f));
 }
-TQV_INLINE tqv_bits tqv_transpose_bytes(tqv_bits x) {
-    static const uint8_t ORDER[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+TQV_INLINE tqv_bits tqv_key_bytes(tqv_bits x) {
+    static const uint8_t ORDER[16] = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
     return TQV_OF_U8(vqtbl1q_u8(TQV_U8(x), vld1q_u8(ORDER)));
 }
-TQV_INLINE tqv_bits tqv_units(const int32_t p[TQV_UNITS]) {
-    return vld1q_dup_s32(p);
+TQV_INLINE tqv_bits tqv_columns(const int32_t *p) {
+    return vreinterpretq_s32_s64(vdupq_lane_s64(vreinterpret_s64_s32(vld1_s32(p)), 0));
 }
-/* Weights of LANES keys: [even, odd keys] of one quad, two 16-bit weights each. */
-TQV_INLINE void tqv_store_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
-    const int16x4_t x = vqmovn_s32(w[0]); /* 0 1 2 3 */
-    const int16x4_t y = vuzp1_s16(x, x), z = vuzp2_s16(x, x);
-    vst1_s32(p, vreinterpret_s32_s16(vext_s16(y, z, 2)));
+TQV_INLINE void tqv_interleave(const int32_t *a, const int32_t *b, const int32_t *c, const int32_t *d, int32_t *out) {
+    vst4q_s32(out, ((int32x4x4_t){{vld1q_s32(a), vld1q_s32(b), vld1q_s32(c), vld1q_s32(d)}}));
 }
-/* The same as signed bytes: high bytes of the four keys, their low bytes. */
-TQV_INLINE void tqv_store_byte_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
-    const int32x4_t high = vshrq_n_s32(vaddq_s32(w[0], vdupq_n_s32(128)), 8);
-    const int16x8_t both = vcombine_s16(vmovn_s32(high), vmovn_s32(w[0]));
-    vst1_s8((int8_t *)p, vmovn_s16(both));
+TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits *w) {
+    for (int i = 0; i < 4; i++) {
+        const int16x4_t x = vqmovn_s32(w[i]); /* 0 1 2 3 */
+        vst1_lane_s32(even + i, vreinterpret_s32_s16(vuzp1_s16(x, x)), 0);
+        vst1_lane_s32(odd + i, vreinterpret_s32_s16(vuzp2_s16(x, x)), 0);
+    }
+}
+TQV_INLINE void tqv_store_byte_weights(int32_t *high, int32_t *low, const tqv_bits *w) {
+    for (int i = 0; i < 4; i++) {
+        const int32x4_t top = vshrq_n_s32(vaddq_s32(w[i], vdupq_n_s32(128)), 8);
+        const int8x8_t both = vmovn_s16(vcombine_s16(vmovn_s32(top), vmovn_s32(w[i])));
+        vst1_lane_s32(high + i, vreinterpret_s32_s8(both), 0);
+        vst1_lane_s32(low + i, vreinterpret_s32_s8(both), 1);
+    }
 }
 
 /* ---- transform -------------------------------------------------------------------------------------------------- */

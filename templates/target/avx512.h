@@ -1,4 +1,4 @@
-/* Vocabulary of AVX-512 (F, BW, DQ, VL and VNNI): what the algorithm texts are written in. See c.h for the meaning of each
+/* Vocabulary of AVX-512 (F, BW, DQ, VL, VBMI and VNNI): what the algorithm texts are written in. See c.h for the meaning of each
  * word in plain C. */
 #ifndef TQV_H
 #define TQV_H
@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum {
-    TQV_LANES = 16, /* 32-bit lanes of a vector; keys per K group */
-    TQV_UNITS = 4,  /* units of 32 values whose V sums share a vector */
+    TQV_LANES = 16, /* 32-bit lanes of a vector */
+    TQV_SUMS = 24,  /* vectors that sums may take of the registers */
     TQV_REGISTERS = 32,
 };
 
@@ -156,6 +156,9 @@ TQV_INLINE tqv_bits tqv_abs8(tqv_bits a) {
 TQV_INLINE tqv_bits tqv_select(tqv_bits mask, tqv_bits a, tqv_bits b) {
     return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
 }
+TQV_INLINE tqv_bits tqv_merge(tqv_bits mask, tqv_bits a, tqv_bits b) {
+    return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
+}
 #define tqv_sll32(x, n) _mm512_slli_epi32((x), (n))
 #define tqv_srl16(x, n) ((n) ? _mm512_srli_epi16((x), (n)) : (x))
 TQV_INLINE tqv_bits tqv_table(const void *table) {
@@ -163,6 +166,14 @@ TQV_INLINE tqv_bits tqv_table(const void *table) {
 }
 TQV_INLINE tqv_bits tqv_lookup(tqv_bits table, tqv_bits index) {
     return _mm512_shuffle_epi8(table, index);
+}
+/* The table repeats, so that bits above an index do not matter. */
+TQV_INLINE tqv_bits tqv_pick(tqv_bits table, tqv_bits x, const int shift, const int mask) {
+    (void)mask;
+    return _mm512_permutexvar_epi8(tqv_srl16(x, shift), table);
+}
+TQV_INLINE tqv_bits tqv_pick_signed(tqv_bits table, tqv_bits x, const int shift, const int mask, tqv_bits sign) {
+    return _mm512_permutexvar_epi8(tqv_merge(_mm512_set1_epi8((char)mask), tqv_srl16(x, shift), sign), table);
 }
 TQV_INLINE tqv_bits tqv_maddu8(tqv_bits u, tqv_bits s) {
     return _mm512_maddubs_epi16(u, s);
@@ -173,9 +184,6 @@ TQV_INLINE tqv_bits tqv_dot16(tqv_bits sum, tqv_bits a, tqv_bits b) {
 /* sum + four products each of unsigned bytes u and signed bytes s */
 TQV_INLINE tqv_bits tqv_dot8(tqv_bits sum, tqv_bits u, tqv_bits s) {
     return _mm512_dpbusd_epi32(sum, u, s);
-}
-TQV_INLINE int32_t tqv_sum32(tqv_bits x) {
-    return _mm512_reduce_add_epi32(x);
 }
 TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
     const __m512i bits = _mm512_castps_si512(x), top = _mm512_set1_epi32(INT32_MIN);
@@ -253,83 +261,88 @@ TQV_INLINE __m128i tqv_gather16(const uint8_t *p, size_t stride) {
     const __m128i d = _mm_unpacklo_epi16(tqv_load32(q + 2 * stride), tqv_load32(q + 3 * stride));
     return _mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
 }
-TQV_INLINE __m256i tqv_halves(const uint8_t *p, size_t stride) {
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(tqv_gather16(p, stride)), tqv_gather16(p + 8 * stride, stride), 1);
+TQV_INLINE void tqv_store_halves(uint8_t *out, const uint8_t *p, size_t stride) {
+    _mm_storeu_si128((__m128i *)(void *)out, tqv_gather16(p, stride));
+    _mm_storeu_si128((__m128i *)(void *)(out + 16), tqv_gather16(p + 8 * stride, stride));
 }
-TQV_INLINE tqv_f32 tqv_load_scales(const uint8_t *p, size_t stride) {
-    return _mm512_cvtph_ps(tqv_halves(p, stride));
+TQV_INLINE tqv_bits tqv_from_u16(const uint8_t *p) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
-TQV_INLINE tqv_bits tqv_load_half(const uint8_t *p, size_t stride) {
-    const __m512i x = _mm512_cvtepu16_epi32(tqv_halves(p, stride));
+TQV_INLINE tqv_bits tqv_split_half(const uint8_t *p) {
+    const __m512i x = tqv_from_u16(p);
     return _mm512_and_si512(_mm512_or_si512(x, _mm512_slli_epi32(x, 12)), _mm512_set1_epi32(0x0f0f0f0f));
-}
-TQV_INLINE tqv_bits tqv_load_dwords(const uint8_t *p, size_t stride) {
-    int32_t x[16];
-    for (int i = 0; i < 16; i++)
-        memcpy(&x[i], p + (size_t)i * stride, 4);
-    return _mm512_setr_epi32(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], x[11], x[12], x[13],
-                             x[14], x[15]);
 }
 /* The same 16 bytes in every 128-bit lane. */
 #define TQV_BYTES(...) _mm512_broadcast_i32x4(_mm_setr_epi8(__VA_ARGS__))
-TQV_INLINE tqv_bits tqv_spread(tqv_bits x, int k, int32_t keep) {
-    const __m512i base = TQV_BYTES(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12);
-    const __m512i byte = _mm512_add_epi8(base, _mm512_set1_epi8((char)k));
-    return _mm512_and_si512(_mm512_shuffle_epi8(x, byte), _mm512_set1_epi32(keep));
+TQV_INLINE tqv_bits tqv_byte_of_lanes(int k) {
+    return _mm512_add_epi8(TQV_BYTES(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12), _mm512_set1_epi8((char)k));
+}
+TQV_INLINE tqv_bits tqv_spread(tqv_bits x, int k) {
+    return _mm512_shuffle_epi8(x, tqv_byte_of_lanes(k));
+}
+TQV_INLINE tqv_bits tqv_spread_even(tqv_bits x, int k) {
+    return _mm512_maskz_shuffle_epi8(0x5555555555555555, x, tqv_byte_of_lanes(k));
+}
+TQV_INLINE tqv_bits tqv_spread_odd(tqv_bits x, int k) {
+    return _mm512_maskz_shuffle_epi8(0xaaaaaaaaaaaaaaaa, x, tqv_byte_of_lanes(k));
 }
 
 /* ---- values in lanes, keys in bytes ----------------------------------------------------------------------------- */
 
-/* rows[u] is unit u of the first of four keys. */
-TQV_INLINE void tqv_load_quad(const uint8_t *const rows[TQV_UNITS], size_t stride, tqv_bits out[4]) {
+TQV_INLINE void tqv_repack_columns(const uint8_t *const p[4], size_t stride, const int n, uint8_t *out) {
     const size_t s2 = 2 * stride, s3 = 3 * stride;
-    const tqv_bits r0 = tqv_four128(rows[0], rows[1], rows[2], rows[3]);
-    const tqv_bits r1 = tqv_four128(rows[0] + stride, rows[1] + stride, rows[2] + stride, rows[3] + stride);
-    const tqv_bits r2 = tqv_four128(rows[0] + s2, rows[1] + s2, rows[2] + s2, rows[3] + s2);
-    const tqv_bits r3 = tqv_four128(rows[0] + s3, rows[1] + s3, rows[2] + s3, rows[3] + s3);
+    const tqv_bits r0 = tqv_four128(p[0], p[1], p[2], p[3]);
+    const tqv_bits r1 = tqv_four128(p[0] + stride, p[1] + stride, p[2] + stride, p[3] + stride);
+    const tqv_bits r2 = tqv_four128(p[0] + s2, p[1] + s2, p[2] + s2, p[3] + s2);
+    const tqv_bits r3 = tqv_four128(p[0] + s3, p[1] + s3, p[2] + s3, p[3] + s3);
     const tqv_bits a = _mm512_unpacklo_epi8(r0, r1), b = _mm512_unpackhi_epi8(r0, r1);
     const tqv_bits c = _mm512_unpacklo_epi8(r2, r3), d = _mm512_unpackhi_epi8(r2, r3);
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    out[0] = _mm512_permutexvar_epi32(order, _mm512_unpacklo_epi16(a, c));
-    out[1] = _mm512_permutexvar_epi32(order, _mm512_unpackhi_epi16(a, c));
-    out[2] = _mm512_permutexvar_epi32(order, _mm512_unpacklo_epi16(b, d));
-    out[3] = _mm512_permutexvar_epi32(order, _mm512_unpackhi_epi16(b, d));
+    const __m512i order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+    const tqv_bits words[4] = {_mm512_unpacklo_epi16(a, c), _mm512_unpackhi_epi16(a, c), _mm512_unpacklo_epi16(b, d),
+                               _mm512_unpackhi_epi16(b, d)};
+    TQV_UNROLL for (int w = 0; w < n; w++)
+        _mm512_storeu_si512(out + 64 * w, _mm512_permutexvar_epi32(order, words[w]));
 }
-TQV_INLINE tqv_bits tqv_quad_half(tqv_bits x) {
-    x = _mm512_inserti64x4(x, _mm256_srli_epi16(_mm512_castsi512_si256(x), 4), 1);
-    return _mm512_and_si512(x, _mm512_set1_epi32(0x0f0f0f0f));
+TQV_INLINE tqv_bits tqv_split_columns(const uint8_t *p, int part) {
+    const __m512i order = _mm512_setr_epi32(0, 2, 1, 3, 0, 2, 1, 3, 4, 6, 5, 7, 4, 6, 5, 7);
+    const __m512i x = _mm512_permutexvar_epi32(order, _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)p)));
+    (void)part;
+    return _mm512_and_si512(_mm512_mask_srli_epi32(x, 0xf0f0, x, 4), _mm512_set1_epi32(0x0f0f0f0f));
 }
-TQV_INLINE tqv_bits tqv_transpose_bytes(tqv_bits x) {
-    return _mm512_shuffle_epi8(x, TQV_BYTES(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+TQV_INLINE tqv_bits tqv_key_bytes(tqv_bits x) {
+    return _mm512_shuffle_epi8(x, TQV_BYTES(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
 }
-TQV_INLINE tqv_bits tqv_units(const int32_t p[TQV_UNITS]) {
-    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)p));
+TQV_INLINE tqv_bits tqv_columns(const int32_t *p) {
+    const __m512i x = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm512_castpd_si512(_mm512_permute_pd(_mm512_castsi512_pd(x), 0xf0));
 }
-/* Weights of LANES keys, one vector of 32-bit integers per unit: [quad][even, odd keys][unit], two 16-bit weights each. */
-TQV_INLINE void tqv_store_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
-    const __m512i order = TQV_BYTES(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    const __m512i a = _mm512_shuffle_epi8(_mm512_packs_epi32(w[0], w[1]), order);
-    const __m512i b = _mm512_shuffle_epi8(_mm512_packs_epi32(w[2], w[3]), order);
-    const __m512i even = _mm512_unpacklo_epi64(a, b), odd = _mm512_unpackhi_epi64(a, b);
-    _mm512_storeu_si512(p, _mm512_permutex2var_epi64(even, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), odd));
-    _mm512_storeu_si512(p + 16, _mm512_permutex2var_epi64(even, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), odd));
-}
-/* The same as signed bytes: [quad][high bytes, low bytes of its four keys][unit]. */
-TQV_INLINE void tqv_store_byte_weights(int32_t *p, const tqv_bits w[TQV_UNITS]) {
-    __m512i h[4], l[4];
-    TQV_UNROLL for (int u = 0; u < 4; u++) {
-        h[u] = _mm512_srai_epi32(_mm512_add_epi32(w[u], _mm512_set1_epi32(128)), 8);
-        l[u] = _mm512_sub_epi32(w[u], _mm512_slli_epi32(h[u], 8));
+TQV_INLINE void tqv_interleave(const int32_t *a, const int32_t *b, const int32_t *c, const int32_t *d, int32_t *out) {
+    const __m512i w = tqv_bload(a), x = tqv_bload(b), y = tqv_bload(c), z = tqv_bload(d);
+    const __m512i wx = _mm512_unpacklo_epi32(w, x), yz = _mm512_unpacklo_epi32(y, z);
+    const __m512i wx2 = _mm512_unpackhi_epi32(w, x), yz2 = _mm512_unpackhi_epi32(y, z);
+    const __m512i q[4] = {_mm512_unpacklo_epi64(wx, yz), _mm512_unpackhi_epi64(wx, yz), _mm512_unpacklo_epi64(wx2, yz2),
+                          _mm512_unpackhi_epi64(wx2, yz2)};
+    TQV_UNROLL for (int i = 0; i < 4; i++) {
+        _mm_storeu_si128((__m128i *)(void *)(out + 4 * i), _mm512_castsi512_si128(q[i]));
+        _mm_storeu_si128((__m128i *)(void *)(out + 4 * i + 16), _mm512_extracti32x4_epi32(q[i], 1));
+        _mm_storeu_si128((__m128i *)(void *)(out + 4 * i + 32), _mm512_extracti32x4_epi32(q[i], 2));
+        _mm_storeu_si128((__m128i *)(void *)(out + 4 * i + 48), _mm512_extracti32x4_epi32(q[i], 3));
     }
-    const __m512i high = _mm512_packs_epi16(_mm512_packs_epi32(h[0], h[1]), _mm512_packs_epi32(h[2], h[3]));
-    const __m512i low = _mm512_packs_epi16(_mm512_packs_epi32(l[0], l[1]), _mm512_packs_epi32(l[2], l[3]));
-    _mm512_storeu_si512(p, _mm512_permutex2var_epi64(high, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), low));
-    _mm512_storeu_si512(p + 16, _mm512_permutex2var_epi64(high, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), low));
 }
-/* From sums over vectors of byte weights to sums of whole weights, each in every lane of its unit. */
-TQV_INLINE tqv_bits tqv_weight_sums(tqv_bits x) {
-    x = _mm512_add_epi32(x, _mm512_shuffle_i32x4(x, x, 0x4e));
-    return _mm512_add_epi32(_mm512_slli_epi32(_mm512_shuffle_i32x4(x, x, 0x00), 8), _mm512_shuffle_i32x4(x, x, 0x55));
+TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits *w) {
+    const __m512i order = TQV_BYTES(0, 1, 4, 5, 2, 3, 6, 7, 0, 1, 4, 5, 2, 3, 6, 7);
+    const __m512i x = _mm512_shuffle_epi8(_mm512_packs_epi32(w[0], w[0]), order); /* of each quad: even, odd pair */
+    const __m512i y = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 4, 8, 12, 1, 5, 9, 13), x);
+    _mm_storeu_si128((__m128i *)(void *)even, _mm512_castsi512_si128(y));
+    _mm_storeu_si128((__m128i *)(void *)odd, _mm512_extracti32x4_epi32(y, 1));
+}
+TQV_INLINE void tqv_store_byte_weights(int32_t *high, int32_t *low, const tqv_bits *w) {
+    const __m512i h = _mm512_srai_epi32(_mm512_add_epi32(w[0], _mm512_set1_epi32(128)), 8);
+    const __m512i both = _mm512_packs_epi32(h, _mm512_srai_epi32(_mm512_slli_epi32(w[0], 24), 24));
+    const __m512i x = _mm512_packs_epi16(both, both);
+    const __m512i y = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 4, 8, 12, 1, 5, 9, 13), x);
+    _mm_storeu_si128((__m128i *)(void *)high, _mm512_castsi512_si128(y));
+    _mm_storeu_si128((__m128i *)(void *)low, _mm512_extracti32x4_epi32(y, 1));
 }
 
 /* ---- transform -------------------------------------------------------------------------------------------------- */

@@ -52,11 +52,11 @@ describe("tqgen", function()
         local status, out, err = tqgen(ONE .. " -o " .. root .. "/one")
         assert.equal(0, status, err)
         assert.equal("", err)
-        assert.is_truthy(out:find("^14 variants, %d+ files, %d+ bytes, %d+%.%d+ s %(%d+ files changed, 0 unch"), out)
+        assert.is_truthy(out:find("^15 variants, %d+ files, %d+ bytes, %d+%.%d+ s %(%d+ files changed, 0 unch"), out)
         local manifest = assert(json.decode(read(root .. "/one/manifest.json")))
         assert.same({ "--arch", "x86-64-v3", "--head-dim", "128", "--gqa", "4", "--k", "turbo3", "--v", "turbo3" },
             manifest.arguments)
-        assert.equal(14, manifest.variants)
+        assert.equal(15, manifest.variants)
         for _, path in ipairs(manifest.files) do assert.is_truthy(lfs.attributes(root .. "/one/" .. path), path) end
         status, out = tqgen(ONE .. " -o " .. root .. "/one/")
         assert.equal(0, status)
