@@ -1011,8 +1011,8 @@ DECODE(tq_decode_d64_g1_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_G
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xe3185873273d0431u);
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xe3185873273d03f1u);
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_tile_cpu__c, tqk_q8_0_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d0431u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x8f206bd8f5b59611u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x8f206bd8f5b595d1u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x66e5d2af568fc931u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x66e5d2af568fc8f1u);
 DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x6c2d09bc0a488ad1u);
 DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x6c2d09bc0a488a91u);
 DECODE(tq_decode_d64_g3_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_tile_cpu__c, tqk_turbo2_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488ad1u);
@@ -1034,8 +1034,8 @@ DECODE(tq_decode_d64_g3_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_G
 DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0xe3185873273d0431u);
 DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0xe3185873273d03f1u);
 DECODE(tq_decode_d64_g3_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_tile_cpu__c, tqk_q8_0_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d0431u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x8f206bd8f5b59611u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x8f206bd8f5b595d1u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x66e5d2af568fc931u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x66e5d2af568fc8f1u);
 DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x6c2d09bc0a488ad1u);
 DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x6c2d09bc0a488a91u);
 DECODE(tq_decode_d64_g4_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_tile_cpu__c, tqk_turbo2_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488ad1u);
@@ -1057,8 +1057,8 @@ DECODE(tq_decode_d64_g4_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_G
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xe3185873273d0431u);
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xe3185873273d03f1u);
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_tile_cpu__c, tqk_q8_0_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d0431u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x8f206bd8f5b59611u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x8f206bd8f5b595d1u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x66e5d2af568fc931u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x66e5d2af568fc8f1u);
 DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x6c2d09bc0a488ad1u);
 DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x6c2d09bc0a488a91u);
 DECODE(tq_decode_d64_g8_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_tile_cpu__c, tqk_turbo2_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488ad1u);
@@ -1080,8 +1080,8 @@ DECODE(tq_decode_d64_g8_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_G
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xe3185873273d0431u);
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xe3185873273d03f1u);
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_tile_cpu__c, tqk_q8_0_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d0431u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x8f206bd8f5b59611u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x8f206bd8f5b595d1u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x66e5d2af568fc931u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x66e5d2af568fc8f1u);
 DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0x5d85028a5dbef731u);
 DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0x5d85028a5dbef6f1u);
 DECODE(tq_decode_d128_g1_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_tile_cpu__c, tqk_turbo2_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef731u);
@@ -1103,8 +1103,8 @@ DECODE(tq_decode_d128_g1_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x867bca08eba160d1u);
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x867bca08eba16091u);
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_tile_cpu__c, tqk_q8_0_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba160d1u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0xac0c274bed0a31f1u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0xac0c274bed0a31b1u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x1957f124f809af91u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x1957f124f809af51u);
 DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0x5d85028a5dbef731u);
 DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0x5d85028a5dbef6f1u);
 DECODE(tq_decode_d128_g3_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_tile_cpu__c, tqk_turbo2_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef731u);
@@ -1126,8 +1126,8 @@ DECODE(tq_decode_d128_g3_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC
 DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x867bca08eba160d1u);
 DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0x867bca08eba16091u);
 DECODE(tq_decode_d128_g3_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_tile_cpu__c, tqk_q8_0_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba160d1u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0xac0c274bed0a31f1u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0xac0c274bed0a31b1u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x1957f124f809af91u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x1957f124f809af51u);
 DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0x5d85028a5dbef731u);
 DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0x5d85028a5dbef6f1u);
 DECODE(tq_decode_d128_g4_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_tile_cpu__c, tqk_turbo2_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef731u);
@@ -1149,8 +1149,8 @@ DECODE(tq_decode_d128_g4_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x867bca08eba160d1u);
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x867bca08eba16091u);
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_tile_cpu__c, tqk_q8_0_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba160d1u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0xac0c274bed0a31f1u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0xac0c274bed0a31b1u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x1957f124f809af91u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x1957f124f809af51u);
 DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0x5d85028a5dbef731u);
 DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0x5d85028a5dbef6f1u);
 DECODE(tq_decode_d128_g8_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_tile_cpu__c, tqk_turbo2_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef731u);
@@ -1172,8 +1172,8 @@ DECODE(tq_decode_d128_g8_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x867bca08eba160d1u);
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x867bca08eba16091u);
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_tile_cpu__c, tqk_q8_0_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba160d1u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0xac0c274bed0a31f1u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0xac0c274bed0a31b1u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x1957f124f809af91u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x1957f124f809af51u);
 ROWS(tq_append_d64_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0xc1402a0b1b8fd84du);
 ROWS(tq_append_d64_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0xc1402a0b1b8fd84du);
 ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x8cabbdce56605298u);
@@ -1188,7 +1188,7 @@ ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain
 ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x5c924e137e882615u);
 ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0xec741e4c7f9cade2u);
 ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0xec741e4c7f9cade2u);
-ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0xbb1bf1171fa17b33u);
+ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0x34232cb6cd74dcbau);
 ROWS(tq_append_d128_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x3b0d6312fc6a914au);
 ROWS(tq_append_d128_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x3b0d6312fc6a914au);
 ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x3f9278ac3b5cd498u);
@@ -1203,7 +1203,7 @@ ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_ga
 ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x2a02ce58fe4697e2u);
 ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x62bc745595dde79du);
 ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x62bc745595dde79du);
-ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0xbf204eae7f3b7234u);
+ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0x7101ba38c1e2f3e7u);
 ROWS(tq_append_d64_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0xb97df34f21eafbd5u);
 ROWS(tq_append_d64_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0xb97df34f21eafbd5u);
 ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x021e52ea134c8c2au);
@@ -1218,7 +1218,7 @@ ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain
 ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x3a5f915feb4dd50du);
 ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x05354dc4dad29fa0u);
 ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x05354dc4dad29fa0u);
-ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0xe2958e600946642fu);
+ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0x4153b996bc4d35c8u);
 ROWS(tq_append_d128_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x3108b3159486af38u);
 ROWS(tq_append_d128_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x3108b3159486af38u);
 ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x5a7858f13bb7ca2au);
@@ -1233,7 +1233,7 @@ ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_ga
 ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0xc52121e64a4375a0u);
 ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x3250695188f5c285u);
 ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x3250695188f5c285u);
-ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0xfb7cec3ba101090eu);
+ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0xb6e74a8a695904fbu);
 ROWS(tq_dequantise_d64_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0xc1402a0b1b8fd84du);
 ROWS(tq_dequantise_d64_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0xc1402a0b1b8fd84du);
 ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x8cabbdce56605298u);
@@ -1248,7 +1248,7 @@ ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, 
 ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x5c924e137e882615u);
 ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0xec741e4c7f9cade2u);
 ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0xec741e4c7f9cade2u);
-ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xbb1bf1171fa17b33u);
+ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x34232cb6cd74dcbau);
 ROWS(tq_dequantise_d128_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x3b0d6312fc6a914au);
 ROWS(tq_dequantise_d128_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x3b0d6312fc6a914au);
 ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x3f9278ac3b5cd498u);
@@ -1263,7 +1263,7 @@ ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL
 ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x2a02ce58fe4697e2u);
 ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x62bc745595dde79du);
 ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x62bc745595dde79du);
-ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0xbf204eae7f3b7234u);
+ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x7101ba38c1e2f3e7u);
 ROWS(tq_dequantise_d64_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0xb97df34f21eafbd5u);
 ROWS(tq_dequantise_d64_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0xb97df34f21eafbd5u);
 ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x021e52ea134c8c2au);
@@ -1278,7 +1278,7 @@ ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, 
 ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x3a5f915feb4dd50du);
 ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x05354dc4dad29fa0u);
 ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x05354dc4dad29fa0u);
-ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xe2958e600946642fu);
+ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x4153b996bc4d35c8u);
 ROWS(tq_dequantise_d128_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x3108b3159486af38u);
 ROWS(tq_dequantise_d128_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x3108b3159486af38u);
 ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x5a7858f13bb7ca2au);
@@ -1293,7 +1293,7 @@ ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128
 ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0xc52121e64a4375a0u);
 ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x3250695188f5c285u);
 ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x3250695188f5c285u);
-ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0xfb7cec3ba101090eu);
+ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0xb6e74a8a695904fbu);
 ROWS(tq_repack_d64_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xc1402a0b1b8fd84du);
 ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x8cabbdce56605298u);
 ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xef85ecf168771724u);
@@ -1336,7 +1336,7 @@ PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D6
 PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8860cbd536a3b151u);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xe3185873273d03b1u);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d03b1u);
-PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x8f206bd8f5b59591u);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x66e5d2af568fc8b1u);
 PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x6c2d09bc0a488a51u);
 PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488a51u);
 PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x8038fd1a367a94f1u);
@@ -1351,7 +1351,7 @@ PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D6
 PREFILL(tq_prefill_d64_g3_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8860cbd536a3b151u);
 PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xe3185873273d03b1u);
 PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d03b1u);
-PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x8f206bd8f5b59591u);
+PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x66e5d2af568fc8b1u);
 PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x6c2d09bc0a488a51u);
 PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488a51u);
 PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x8038fd1a367a94f1u);
@@ -1366,7 +1366,7 @@ PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D6
 PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8860cbd536a3b151u);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xe3185873273d03b1u);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d03b1u);
-PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x8f206bd8f5b59591u);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x66e5d2af568fc8b1u);
 PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x6c2d09bc0a488a51u);
 PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6c2d09bc0a488a51u);
 PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x8038fd1a367a94f1u);
@@ -1381,7 +1381,7 @@ PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D6
 PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x8860cbd536a3b151u);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xe3185873273d03b1u);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe3185873273d03b1u);
-PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x8f206bd8f5b59591u);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x66e5d2af568fc8b1u);
 PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0x5d85028a5dbef6b1u);
 PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef6b1u);
 PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x8b79bdff43e254f1u);
@@ -1396,7 +1396,7 @@ PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_
 PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe092dca11557c3b1u);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x867bca08eba16051u);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba16051u);
-PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xac0c274bed0a3171u);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x1957f124f809af11u);
 PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0x5d85028a5dbef6b1u);
 PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef6b1u);
 PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x8b79bdff43e254f1u);
@@ -1411,7 +1411,7 @@ PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_
 PREFILL(tq_prefill_d128_g3_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe092dca11557c3b1u);
 PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x867bca08eba16051u);
 PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba16051u);
-PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xac0c274bed0a3171u);
+PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x1957f124f809af11u);
 PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0x5d85028a5dbef6b1u);
 PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef6b1u);
 PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x8b79bdff43e254f1u);
@@ -1426,7 +1426,7 @@ PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_
 PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe092dca11557c3b1u);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x867bca08eba16051u);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba16051u);
-PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xac0c274bed0a3171u);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x1957f124f809af11u);
 PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0x5d85028a5dbef6b1u);
 PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5d85028a5dbef6b1u);
 PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x8b79bdff43e254f1u);
@@ -1441,7 +1441,7 @@ PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_
 PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe092dca11557c3b1u);
 PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x867bca08eba16051u);
 PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x867bca08eba16051u);
-PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xac0c274bed0a3171u);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x1957f124f809af11u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128,

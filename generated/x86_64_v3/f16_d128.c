@@ -4,7 +4,7 @@
 #include "tq_kernel.h"
 #include "vocabulary.h"
 
-enum { HEAD_DIM = 128, ROW_BYTES = 2 * HEAD_DIM };
+enum { HEAD_DIM = 128, ROW_BYTES = 2 * HEAD_DIM, LINE = 32 }; /* values of a cache line */
 
 typedef struct query {
     float factor, q[];
@@ -57,8 +57,9 @@ TQV_INLINE void accumulate_values(const int gqa, const int vectors, int first, c
         TQV_UNROLL for (int c = 0; c < vectors; c++)
             sum[h][c] = tqv_zero();
     for (int i = 0; i < n; i++) {
-        if (ahead && first % 32 == 0) /* a line per row and pass: a burst would block the loads */
-            tqv_prefetch((const void *)((uintptr_t)ahead + (size_t)i * stride + 2 * (size_t)first));
+        if (ahead && first % LINE == 0) /* what a pass reads of a row: a burst would block the loads */
+            TQV_UNROLL for (int j = 0; j < vectors * TQV_LANES; j += LINE)
+                tqv_prefetch((const void *)((uintptr_t)ahead + (size_t)i * stride + 2 * (size_t)(first + j)));
         TQV_UNROLL for (int c = 0; c < vectors; c++)
             v[c] = tqv_from_f16(row + (size_t)i * stride + 2 * (first + c * TQV_LANES));
         TQV_UNROLL for (int h = 0; h < gqa; h++) {

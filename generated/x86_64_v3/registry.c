@@ -1011,8 +1011,8 @@ DECODE(tq_decode_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64,
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4f7u);
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4b7u);
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc4f7u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x9f6fda4988300837u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007f7u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x1bc6d87a112141d7u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x1bc6d87a11214197u);
 DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xd996340239b20217u);
 DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__x86_64_v3, tqk_turbo2_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xd996340239b201d7u);
 DECODE(tq_decode_d64_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20217u);
@@ -1034,8 +1034,8 @@ DECODE(tq_decode_d64_g3_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64,
 DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4f7u);
 DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__x86_64_v3, tqk_q8_0_d64_v_g3_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4b7u);
 DECODE(tq_decode_d64_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc4f7u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x9f6fda4988300837u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007f7u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x1bc6d87a112141d7u);
+DECODE(tq_decode_d64_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__x86_64_v3, tqk_f16_d64_v_g3_rows__x86_64_v3, "rows", 1, 0x1bc6d87a11214197u);
 DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xd996340239b20217u);
 DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__x86_64_v3, tqk_turbo2_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xd996340239b201d7u);
 DECODE(tq_decode_d64_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20217u);
@@ -1057,8 +1057,8 @@ DECODE(tq_decode_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64,
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4f7u);
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4b7u);
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc4f7u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x9f6fda4988300837u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007f7u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x1bc6d87a112141d7u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x1bc6d87a11214197u);
 DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xd996340239b20217u);
 DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__x86_64_v3, tqk_turbo2_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xd996340239b201d7u);
 DECODE(tq_decode_d64_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20217u);
@@ -1080,8 +1080,8 @@ DECODE(tq_decode_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64,
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4f7u);
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xa0534439429bc4b7u);
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc4f7u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x9f6fda4988300837u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007f7u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x1bc6d87a112141d7u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x1bc6d87a11214197u);
 DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc937u);
 DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__x86_64_v3, tqk_turbo2_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8f7u);
 DECODE(tq_decode_d128_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc937u);
@@ -1103,8 +1103,8 @@ DECODE(tq_decode_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D12
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756117u);
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa5d2d42a907560d7u);
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756117u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x02ba816212976697u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x02ba816212976657u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x2157e1e6ad46cc37u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x2157e1e6ad46cbf7u);
 DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc937u);
 DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__x86_64_v3, tqk_turbo2_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8f7u);
 DECODE(tq_decode_d128_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc937u);
@@ -1126,8 +1126,8 @@ DECODE(tq_decode_d128_g3_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D12
 DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756117u);
 DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__x86_64_v3, tqk_q8_0_d128_v_g3_rows__x86_64_v3, "rows", 1, 0xa5d2d42a907560d7u);
 DECODE(tq_decode_d128_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g3_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756117u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x02ba816212976697u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x02ba816212976657u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x2157e1e6ad46cc37u);
+DECODE(tq_decode_d128_g3_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__x86_64_v3, tqk_f16_d128_v_g3_rows__x86_64_v3, "rows", 1, 0x2157e1e6ad46cbf7u);
 DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc937u);
 DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__x86_64_v3, tqk_turbo2_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8f7u);
 DECODE(tq_decode_d128_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc937u);
@@ -1149,8 +1149,8 @@ DECODE(tq_decode_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D12
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756117u);
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa5d2d42a907560d7u);
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756117u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x02ba816212976697u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x02ba816212976657u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x2157e1e6ad46cc37u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x2157e1e6ad46cbf7u);
 DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc937u);
 DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__x86_64_v3_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__x86_64_v3, tqk_turbo2_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8f7u);
 DECODE(tq_decode_d128_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc937u);
@@ -1172,8 +1172,8 @@ DECODE(tq_decode_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D12
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756117u);
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa5d2d42a907560d7u);
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756117u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x02ba816212976697u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x02ba816212976657u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x2157e1e6ad46cc37u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x2157e1e6ad46cbf7u);
 ROWS(tq_append_d64_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0x4cc49326be00951eu);
 ROWS(tq_append_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x4cc49326be00951eu);
 ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x39d791861ef0f40fu);
@@ -1188,7 +1188,7 @@ ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, 
 ROWS(tq_append_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5f50e7ded264ee67u);
 ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0xdd4bbadc0ea309e7u);
 ROWS(tq_append_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xdd4bbadc0ea309e7u);
-ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0xe46f6c3bd20aab0du);
+ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x34e3b27ad6b45ae0u);
 ROWS(tq_append_d128_kturbo2_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0x0bfc4f7380bdfe05u);
 ROWS(tq_append_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x0bfc4f7380bdfe05u);
 ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0xd465317c07d254b5u);
@@ -1203,7 +1203,7 @@ ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL
 ROWS(tq_append_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x1ec83ffa3cf8eeecu);
 ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0xb29f4e4dd20dd926u);
 ROWS(tq_append_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb29f4e4dd20dd926u);
-ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0xcc9fbe1b981ece7au);
+ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0xfa48339c0df8b8edu);
 ROWS(tq_append_d64_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "rows", 1, 0xcc33b96e3f35def0u);
 ROWS(tq_append_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xcc33b96e3f35def0u);
 ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0xec9fb11ebe355ddfu);
@@ -1218,7 +1218,7 @@ ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, 
 ROWS(tq_append_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x1f618a9d79acb887u);
 ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x0269a1eff77d2d07u);
 ROWS(tq_append_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x0269a1eff77d2d07u);
-ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0xfa6286a079a9cf21u);
+ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x26453e91fdf158eeu);
 ROWS(tq_append_d128_vturbo2_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "rows", 1, 0xd25ed0055e443d29u);
 ROWS(tq_append_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd25ed0055e443d29u);
 ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x0a623226acf25079u);
@@ -1233,7 +1233,7 @@ ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128
 ROWS(tq_append_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x571b11961a041362u);
 ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x32959e6f81ebf9e8u);
 ROWS(tq_append_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x32959e6f81ebf9e8u);
-ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x757cdbd93dfd0a14u);
+ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x6671c6dd62d28541u);
 ROWS(tq_dequantise_d64_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0x4cc49326be00951eu);
 ROWS(tq_dequantise_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x4cc49326be00951eu);
 ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x39d791861ef0f40fu);
@@ -1248,7 +1248,7 @@ ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64
 ROWS(tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x5f50e7ded264ee67u);
 ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0xdd4bbadc0ea309e7u);
 ROWS(tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xdd4bbadc0ea309e7u);
-ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0xe46f6c3bd20aab0du);
+ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x34e3b27ad6b45ae0u);
 ROWS(tq_dequantise_d128_kturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0x0bfc4f7380bdfe05u);
 ROWS(tq_dequantise_d128_kturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x0bfc4f7380bdfe05u);
 ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0xd465317c07d254b5u);
@@ -1263,7 +1263,7 @@ ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D1
 ROWS(tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x1ec83ffa3cf8eeecu);
 ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0xb29f4e4dd20dd926u);
 ROWS(tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xb29f4e4dd20dd926u);
-ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0xcc9fbe1b981ece7au);
+ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0xfa48339c0df8b8edu);
 ROWS(tq_dequantise_d64_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "rows", 1, 0xcc33b96e3f35def0u);
 ROWS(tq_dequantise_d64_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xcc33b96e3f35def0u);
 ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0xec9fb11ebe355ddfu);
@@ -1278,7 +1278,7 @@ ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAI
 ROWS(tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x1f618a9d79acb887u);
 ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x0269a1eff77d2d07u);
 ROWS(tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x0269a1eff77d2d07u);
-ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0xfa6286a079a9cf21u);
+ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x26453e91fdf158eeu);
 ROWS(tq_dequantise_d128_vturbo2_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "rows", 1, 0xd25ed0055e443d29u);
 ROWS(tq_dequantise_d128_vturbo2_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xd25ed0055e443d29u);
 ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x0a623226acf25079u);
@@ -1293,7 +1293,7 @@ ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GA
 ROWS(tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x571b11961a041362u);
 ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x32959e6f81ebf9e8u);
 ROWS(tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x32959e6f81ebf9e8u);
-ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x757cdbd93dfd0a14u);
+ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x6671c6dd62d28541u);
 ROWS(tq_repack_d64_kturbo2_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x4cc49326be00951eu);
 ROWS(tq_repack_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x39d791861ef0f40fu);
 ROWS(tq_repack_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x85d9ec21cb6a5297u);
@@ -1336,7 +1336,7 @@ PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_
 PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3f5059e9888d3477u);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa0534439429bc477u);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc477u);
-PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007b7u);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x1bc6d87a11214157u);
 PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xd996340239b20197u);
 PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20197u);
 PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1df77u);
@@ -1351,7 +1351,7 @@ PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_
 PREFILL(tq_prefill_d64_g3_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3f5059e9888d3477u);
 PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa0534439429bc477u);
 PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc477u);
-PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007b7u);
+PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x1bc6d87a11214157u);
 PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xd996340239b20197u);
 PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20197u);
 PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1df77u);
@@ -1366,7 +1366,7 @@ PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_
 PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3f5059e9888d3477u);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa0534439429bc477u);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc477u);
-PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007b7u);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x1bc6d87a11214157u);
 PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_rows__x86_64_v3, tqk_turbo2_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xd996340239b20197u);
 PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xd996340239b20197u);
 PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xe7152a1219a1df77u);
@@ -1381,7 +1381,7 @@ PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_
 PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3f5059e9888d3477u);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa0534439429bc477u);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa0534439429bc477u);
-PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x9f6fda49883007b7u);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x1bc6d87a11214157u);
 PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8b7u);
 PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc8b7u);
 PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9f654b0ff14032b7u);
@@ -1396,7 +1396,7 @@ PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPE
 PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x368138fd93788fd7u);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756097u);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756097u);
-PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x02ba816212976617u);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x2157e1e6ad46cbb7u);
 PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8b7u);
 PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc8b7u);
 PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9f654b0ff14032b7u);
@@ -1411,7 +1411,7 @@ PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPE
 PREFILL(tq_prefill_d128_g3_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x368138fd93788fd7u);
 PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756097u);
 PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756097u);
-PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x02ba816212976617u);
+PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x2157e1e6ad46cbb7u);
 PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8b7u);
 PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc8b7u);
 PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9f654b0ff14032b7u);
@@ -1426,7 +1426,7 @@ PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPE
 PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x368138fd93788fd7u);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756097u);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756097u);
-PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x02ba816212976617u);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x2157e1e6ad46cbb7u);
 PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_rows__x86_64_v3, tqk_turbo2_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9ef906e61b7dc8b7u);
 PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_tile_cpu__x86_64_v3, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo2_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x9ef906e61b7dc8b7u);
 PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x9f654b0ff14032b7u);
@@ -1441,7 +1441,7 @@ PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPE
 PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x368138fd93788fd7u);
 PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa5d2d42a90756097u);
 PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa5d2d42a90756097u);
-PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x02ba816212976617u);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x2157e1e6ad46cbb7u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo2_vturbo2_rows__x86_64_v3_t128,
