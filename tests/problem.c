@@ -15,6 +15,13 @@ static void scale_row(const tq_format_spec *format, uint8_t *row, int times) {
     }
 }
 
+/* Gives the blocks of a row, whose scales are the same in the bank, scales of their own, up to a quarter apart. */
+static void spread_scales(const tq_format_spec *format, uint8_t *row) {
+    int n = format->head_dim / format->block;
+    for (int b = 0; b < n && format->bits < 16; b++)
+        row[b * (format->row_bytes / n)] ^= (uint8_t)(37 * b);
+}
+
 static void fill_cache(const tq_cache *cache, const tq_format_spec *format, tq_side side, const problem_spec *spec) {
     const uint8_t *bank = bank_rows(format, side);
     size_t row_bytes = (size_t)format->row_bytes;
@@ -23,6 +30,8 @@ static void fill_cache(const tq_cache *cache, const tq_format_spec *format, tq_s
             for (int t = 0; t < cache->n_slots; t++) {
                 int row = (spec->first_row + 389 * s + 517 * h + t) % BANK_ROWS;
                 memcpy(tq_cache_row(cache, s, h, t), bank + (size_t)row * row_bytes, row_bytes);
+                if (spec->spread_scales && h % 2)
+                    spread_scales(format, tq_cache_row(cache, s, h, t));
                 int times = (spec->growing && side == TQ_SIDE_V ? t / 128 : 0) + (t && t == spec->outlier ? 5 : 0);
                 if (times)
                     scale_row(format, tq_cache_row(cache, s, h, t), times);

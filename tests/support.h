@@ -161,6 +161,7 @@ typedef struct problem_spec {
     int large_bias;                         /* logits of tens: what rounding leaves of coefficients shows */
     int page_slots;                         /* of the caches that are launched with on the CPU; 0: contiguous */
     int first_row;                          /* of the bank */
+    int spread_scales;                      /* blocks of odd KV heads differ in their scales; in the bank they do not */
     int growing;                            /* stored scales of V double every 128 slots: running maxima must follow */
     int outlier;                            /* slot of a row that stands out; 0: none */
     tq_ref_arithmetic arithmetic;           /* of the kernels that are judged */
