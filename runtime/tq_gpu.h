@@ -130,8 +130,8 @@ typedef struct tqg_kernel {
     int shared_bytes;                 /* dynamic */
     int keys_per_step;                /* decode: splits begin at multiples of it; others: tokens (queries) per block */
     int keys_per_tile;                /* of the layout; 1 for rows */
-    int blocks_per_sm;                /* that the kernel is built for; guides the number of splits */
-    int bias_pairs;                   /* of a score bias, at most */
+    short blocks_per_sm;              /* that the kernel is built for; guides the number of splits */
+    short bias_pairs;                 /* of a score bias, at most */
     void (*simt)(const void *params); /* simt targets: the kernel, run once per thread; else NULL */
 } tqg_kernel;
 
