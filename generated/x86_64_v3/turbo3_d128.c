@@ -536,8 +536,8 @@ TQV_INLINE void column_bias(const int32_t *first, const int32_t *second, int n, 
 /* The same of n weights that are the same in all columns. */
 TQV_INLINE void single_bias(const int32_t *first, const int32_t *second, int n, int32_t out[COLUMNS]) {
     int32_t sum = 0;
-    for (int i = 0; i < n / 2; i++)
-        sum += ((const int16_t *)first)[i] + ((const int16_t *)second)[i];
+    for (int i = 0; i < n / 4; i++)
+        sum += (int16_t)first[i] + (first[i] >> 16) + (int16_t)second[i] + (second[i] >> 16);
     for (int c = 0; c < COLUMNS; c++)
         out[c] = -128 * sum;
 }

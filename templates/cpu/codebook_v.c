@@ -239,8 +239,8 @@ TQV_INLINE void single_bias(const int32_t *first, const int32_t *second, int n, 
     for (int i = 0; i < n; i++)
         sum += 256 * ((const int8_t *)first)[i] + ((const int8_t *)second)[i];
 %     else
-    for (int i = 0; i < n / 2; i++)
-        sum += ((const int16_t *)first)[i] + ((const int16_t *)second)[i];
+    for (int i = 0; i < n / 4; i++)
+        sum += (int16_t)first[i] + (first[i] >> 16) + (int16_t)second[i] + (second[i] >> 16);
 %     end
     for (int c = 0; c < COLUMNS; c++)
         out[c] = -128 * sum;
