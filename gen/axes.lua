@@ -316,6 +316,7 @@ end
 
 local GPU_LAYOUTS = { "rows", table.unpack(field(tiles.list, "name")) }
 local MLA_FORMATS = { "turbo3", "gain4", "f16" }
+local SHIPPED_FORMATS = { "turbo3", "turbo4", "gain3", "gain4", "q8_0", "f16" }
 local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512 }
 
 -- axes: values instead of the default ones. equal_pairs: decode takes V in the format of K. cover: not the product, but
@@ -324,8 +325,9 @@ local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512 }
 -- replace equal_pairs.
 axes.sets = {
     { name = "cpu", doc = "all default values on every CPU arch", axes = { arch = archs_of "cpu" } },
-    { name = "shipped", doc = "what is committed under generated/: head_dim 64 and 128, equal K and V formats",
-      axes = { arch = archs_of "shipped", head_dim = { 64, 128 } }, equal_pairs = true },
+    { name = "shipped", doc = "what is committed under generated/, 1.5 MB at most: usual head_dims and formats, K and V in one",
+      axes = { arch = archs_of "shipped", head_dim = { 64, 128 }, gqa = { 1, 4, 8 }, k = SHIPPED_FORMATS, v = SHIPPED_FORMATS },
+      equal_pairs = true },
     { name = "sample", doc = "for builds under sanitizers: one head_dim with every irregularity and the usual one",
       axes = { arch = archs_of "cpu", head_dim = { 80, 128 }, gqa = { 3, 4 } }, equal_pairs = true },
     { name = "simt", doc = "GPU kernels on the CPU, for tests: all pairs of values", cover = 2,

@@ -6,40 +6,6 @@ enum { TQ_OP_DECODE, TQ_OP_APPEND, TQ_OP_DEQUANTISE, TQ_OP_REPACK, TQ_OP_PREFILL
 
 /* ---- formats ---------------------------------------------------------------------------------------------------- */
 
-static const tq_chunk CHUNKS_TURBO2_D64[] = {
-    {0, 64, 64, 1, 0},
-};
-static const float STEPS_TURBO2_D64[] = {0x1.50a79ep-9f};
-static const int8_t CENTROIDS_TURBO2_D64[] = {-73, -22, 22, 73};
-static const uint32_t K_SIGNS_TURBO2_D64[] = {0xc7ab5605, 0xb667b903};
-static const uint32_t V_SIGNS_TURBO2_D64[] = {0x875b9307, 0xc7b81777};
-static const tq_piece PIECES_TURBO2_D64[] = {
-    {TQ_PIECE_HEADER, 0, 2048, 0, 2048, 0, 0, 0},
-    {TQ_PIECE_HEADER, 10, 2304, 0, 2304, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 256, 0, 128, 2, 0},
-    {TQ_PIECE_WORD, 6, 64, 256, 64, 128, 2, 0},
-    {TQ_PIECE_WORD, 12, 128, 256, 0, 128, 2, 1},
-    {TQ_PIECE_WORD, 16, 192, 256, 64, 128, 2, 1},
-};
-static const tq_format_spec SPEC_TURBO2_D64 = {
-    .name = "turbo2",
-    .head_dim = 64,
-    .bits = 2,
-    .block = 32,
-    .row_bytes = 20,
-    .rotated = 1,
-    .sub = 0,
-    .n_chunks = 1,
-    .chunks = CHUNKS_TURBO2_D64,
-    .steps = STEPS_TURBO2_D64,
-    .centroids = CENTROIDS_TURBO2_D64,
-    .k_signs = K_SIGNS_TURBO2_D64,
-    .v_signs = V_SIGNS_TURBO2_D64,
-    .n_pieces = 6,
-    .pieces = PIECES_TURBO2_D64,
-    .modes = "searched none nc",
-};
-
 static const tq_chunk CHUNKS_TURBO3_D64[] = {
     {0, 64, 64, 1, 0},
 };
@@ -112,42 +78,6 @@ static const tq_format_spec SPEC_TURBO4_D64 = {
     .n_pieces = 10,
     .pieces = PIECES_TURBO4_D64,
     .modes = "searched none nc",
-};
-
-static const tq_chunk CHUNKS_GAIN2_D64[] = {
-    {0, 64, 64, 1, 0},
-};
-static const float STEPS_GAIN2_D64[] = {0x1.d17ed2p-15f};
-static const int8_t CENTROIDS_GAIN2_D64[] = {-68, -13, 35, 102};
-static const int8_t GAINS_GAIN2_D64[] = {26, 31, 35, 39, 43, 48, 54, 63, -26, -31, -35, -39, -43, -48, -54, -63};
-static const uint32_t K_SIGNS_GAIN2_D64[] = {0xc7ab5605, 0xb667b903};
-static const uint32_t V_SIGNS_GAIN2_D64[] = {0x875b9307, 0xc7b81777};
-static const tq_piece PIECES_GAIN2_D64[] = {
-    {TQ_PIECE_HEADER, 0, 2048, 0, 2048, 0, 0, 0},
-    {TQ_PIECE_HEADER, 2, 2304, 0, 2304, 0, 0, 0},
-    {TQ_PIECE_WORD, 4, 0, 256, 0, 128, 2, 0},
-    {TQ_PIECE_WORD, 8, 64, 256, 64, 128, 2, 0},
-    {TQ_PIECE_WORD, 12, 128, 256, 0, 128, 2, 1},
-    {TQ_PIECE_WORD, 16, 192, 256, 64, 128, 2, 1},
-};
-static const tq_format_spec SPEC_GAIN2_D64 = {
-    .name = "gain2",
-    .head_dim = 64,
-    .bits = 2,
-    .block = 64,
-    .row_bytes = 20,
-    .rotated = 1,
-    .sub = 16,
-    .n_chunks = 1,
-    .chunks = CHUNKS_GAIN2_D64,
-    .steps = STEPS_GAIN2_D64,
-    .centroids = CENTROIDS_GAIN2_D64,
-    .gains = GAINS_GAIN2_D64,
-    .k_signs = K_SIGNS_GAIN2_D64,
-    .v_signs = V_SIGNS_GAIN2_D64,
-    .n_pieces = 6,
-    .pieces = PIECES_GAIN2_D64,
-    .modes = "",
 };
 
 static const tq_chunk CHUNKS_GAIN3_D64[] = {
@@ -278,46 +208,6 @@ static const tq_format_spec SPEC_F16_D64 = {
     .modes = "",
 };
 
-static const tq_chunk CHUNKS_TURBO2_D128[] = {
-    {0, 128, 128, 1, 0},
-};
-static const float STEPS_TURBO2_D128[] = {0x1.1b888ap-10f};
-static const int8_t CENTROIDS_TURBO2_D128[] = {-123, -37, 37, 123};
-static const uint32_t K_SIGNS_TURBO2_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
-static const uint32_t V_SIGNS_TURBO2_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
-static const tq_piece PIECES_TURBO2_D128[] = {
-    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
-    {TQ_PIECE_HEADER, 10, 4352, 0, 4352, 0, 0, 0},
-    {TQ_PIECE_HEADER, 20, 4608, 0, 4608, 0, 0, 0},
-    {TQ_PIECE_HEADER, 30, 4864, 0, 4864, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 512, 0, 128, 4, 0},
-    {TQ_PIECE_WORD, 6, 64, 512, 64, 128, 4, 0},
-    {TQ_PIECE_WORD, 12, 128, 512, 0, 128, 4, 1},
-    {TQ_PIECE_WORD, 16, 192, 512, 64, 128, 4, 1},
-    {TQ_PIECE_WORD, 22, 256, 512, 0, 128, 4, 2},
-    {TQ_PIECE_WORD, 26, 320, 512, 64, 128, 4, 2},
-    {TQ_PIECE_WORD, 32, 384, 512, 0, 128, 4, 3},
-    {TQ_PIECE_WORD, 36, 448, 512, 64, 128, 4, 3},
-};
-static const tq_format_spec SPEC_TURBO2_D128 = {
-    .name = "turbo2",
-    .head_dim = 128,
-    .bits = 2,
-    .block = 32,
-    .row_bytes = 40,
-    .rotated = 1,
-    .sub = 0,
-    .n_chunks = 1,
-    .chunks = CHUNKS_TURBO2_D128,
-    .steps = STEPS_TURBO2_D128,
-    .centroids = CENTROIDS_TURBO2_D128,
-    .k_signs = K_SIGNS_TURBO2_D128,
-    .v_signs = V_SIGNS_TURBO2_D128,
-    .n_pieces = 12,
-    .pieces = PIECES_TURBO2_D128,
-    .modes = "searched none nc",
-};
-
 static const tq_chunk CHUNKS_TURBO3_D128[] = {
     {0, 128, 128, 1, 0},
 };
@@ -408,47 +298,6 @@ static const tq_format_spec SPEC_TURBO4_D128 = {
     .n_pieces = 20,
     .pieces = PIECES_TURBO4_D128,
     .modes = "searched none nc",
-};
-
-static const tq_chunk CHUNKS_GAIN2_D128[] = {
-    {0, 128, 128, 1, 0},
-};
-static const float STEPS_GAIN2_D128[] = {0x1.4927aap-15f};
-static const int8_t CENTROIDS_GAIN2_D128[] = {-68, -13, 35, 102};
-static const int8_t GAINS_GAIN2_D128[] = {26, 31, 35, 39, 43, 48, 54, 63, -26, -31, -35, -39, -43, -48, -54, -63};
-static const uint32_t K_SIGNS_GAIN2_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
-static const uint32_t V_SIGNS_GAIN2_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
-static const tq_piece PIECES_GAIN2_D128[] = {
-    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
-    {TQ_PIECE_HEADER, 2, 4352, 0, 4352, 0, 0, 0},
-    {TQ_PIECE_HEADER, 4, 4608, 0, 4608, 0, 0, 0},
-    {TQ_PIECE_WORD, 6, 0, 512, 0, 128, 4, 0},
-    {TQ_PIECE_WORD, 10, 64, 512, 64, 128, 4, 0},
-    {TQ_PIECE_WORD, 14, 128, 512, 0, 128, 4, 1},
-    {TQ_PIECE_WORD, 18, 192, 512, 64, 128, 4, 1},
-    {TQ_PIECE_WORD, 22, 256, 512, 0, 128, 4, 2},
-    {TQ_PIECE_WORD, 26, 320, 512, 64, 128, 4, 2},
-    {TQ_PIECE_WORD, 30, 384, 512, 0, 128, 4, 3},
-    {TQ_PIECE_WORD, 34, 448, 512, 64, 128, 4, 3},
-};
-static const tq_format_spec SPEC_GAIN2_D128 = {
-    .name = "gain2",
-    .head_dim = 128,
-    .bits = 2,
-    .block = 128,
-    .row_bytes = 38,
-    .rotated = 1,
-    .sub = 16,
-    .n_chunks = 1,
-    .chunks = CHUNKS_GAIN2_D128,
-    .steps = STEPS_GAIN2_D128,
-    .centroids = CENTROIDS_GAIN2_D128,
-    .gains = GAINS_GAIN2_D128,
-    .k_signs = K_SIGNS_GAIN2_D128,
-    .v_signs = V_SIGNS_GAIN2_D128,
-    .n_pieces = 11,
-    .pieces = PIECES_GAIN2_D128,
-    .modes = "",
 };
 
 static const tq_chunk CHUNKS_GAIN3_D128[] = {
@@ -614,18 +463,14 @@ static const tq_format_spec SPEC_F16_D128 = {
 };
 
 static const tq_format_spec *const FORMATS[] = {
-    &SPEC_TURBO2_D64,
     &SPEC_TURBO3_D64,
     &SPEC_TURBO4_D64,
-    &SPEC_GAIN2_D64,
     &SPEC_GAIN3_D64,
     &SPEC_GAIN4_D64,
     &SPEC_Q8_0_D64,
     &SPEC_F16_D64,
-    &SPEC_TURBO2_D128,
     &SPEC_TURBO3_D128,
     &SPEC_TURBO4_D128,
-    &SPEC_GAIN2_D128,
     &SPEC_GAIN3_D128,
     &SPEC_GAIN4_D128,
     &SPEC_Q8_0_D128,
@@ -636,36 +481,10 @@ static const tq_format_spec *const FORMATS[] = {
 
 extern void tqk_prefill__c(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch);
 extern void tqk_decode__c(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out);
-extern const tq_k_stage tqk_turbo2_d64_k_g1_rows__c;
-extern const tq_v_stage tqk_turbo2_d64_v_g1_rows__c;
-extern const tq_k_stage tqk_turbo2_d64_k_g1_tile_cpu__c;
-extern const tq_v_stage tqk_turbo2_d64_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_turbo2_d64_k_g3_rows__c;
-extern const tq_v_stage tqk_turbo2_d64_v_g3_rows__c;
-extern const tq_k_stage tqk_turbo2_d64_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_turbo2_d64_v_g3_tile_cpu__c;
-extern const tq_k_stage tqk_turbo2_d64_k_g4_rows__c;
-extern const tq_v_stage tqk_turbo2_d64_v_g4_rows__c;
-extern const tq_k_stage tqk_turbo2_d64_k_g4_tile_cpu__c;
-extern const tq_v_stage tqk_turbo2_d64_v_g4_tile_cpu__c;
-extern const tq_k_stage tqk_turbo2_d64_k_g8_rows__c;
-extern const tq_v_stage tqk_turbo2_d64_v_g8_rows__c;
-extern const tq_k_stage tqk_turbo2_d64_k_g8_tile_cpu__c;
-extern const tq_v_stage tqk_turbo2_d64_v_g8_tile_cpu__c;
-extern const tq_panel tqk_turbo2_d64_k_panel_rows__c;
-extern const tq_panel tqk_turbo2_d64_v_panel_rows__c;
-extern const tq_panel tqk_turbo2_d64_k_panel_tile_cpu__c;
-extern const tq_panel tqk_turbo2_d64_v_panel_tile_cpu__c;
-extern int tqk_turbo2_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
-extern void tqk_turbo2_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_turbo3_d64_v_g1_rows__c;
 extern const tq_k_stage tqk_turbo3_d64_k_g1_tile_cpu__c;
 extern const tq_v_stage tqk_turbo3_d64_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_turbo3_d64_k_g3_rows__c;
-extern const tq_v_stage tqk_turbo3_d64_v_g3_rows__c;
-extern const tq_k_stage tqk_turbo3_d64_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_turbo3_d64_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_turbo3_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo3_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo3_d64_k_g4_tile_cpu__c;
@@ -684,10 +503,6 @@ extern const tq_k_stage tqk_turbo4_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_turbo4_d64_v_g1_rows__c;
 extern const tq_k_stage tqk_turbo4_d64_k_g1_tile_cpu__c;
 extern const tq_v_stage tqk_turbo4_d64_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_turbo4_d64_k_g3_rows__c;
-extern const tq_v_stage tqk_turbo4_d64_v_g3_rows__c;
-extern const tq_k_stage tqk_turbo4_d64_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_turbo4_d64_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_turbo4_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo4_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo4_d64_k_g4_tile_cpu__c;
@@ -702,36 +517,10 @@ extern const tq_panel tqk_turbo4_d64_k_panel_tile_cpu__c;
 extern const tq_panel tqk_turbo4_d64_v_panel_tile_cpu__c;
 extern int tqk_turbo4_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain2_d64_k_g1_rows__c;
-extern const tq_v_stage tqk_gain2_d64_v_g1_rows__c;
-extern const tq_k_stage tqk_gain2_d64_k_g1_tile_cpu__c;
-extern const tq_v_stage tqk_gain2_d64_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_gain2_d64_k_g3_rows__c;
-extern const tq_v_stage tqk_gain2_d64_v_g3_rows__c;
-extern const tq_k_stage tqk_gain2_d64_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_gain2_d64_v_g3_tile_cpu__c;
-extern const tq_k_stage tqk_gain2_d64_k_g4_rows__c;
-extern const tq_v_stage tqk_gain2_d64_v_g4_rows__c;
-extern const tq_k_stage tqk_gain2_d64_k_g4_tile_cpu__c;
-extern const tq_v_stage tqk_gain2_d64_v_g4_tile_cpu__c;
-extern const tq_k_stage tqk_gain2_d64_k_g8_rows__c;
-extern const tq_v_stage tqk_gain2_d64_v_g8_rows__c;
-extern const tq_k_stage tqk_gain2_d64_k_g8_tile_cpu__c;
-extern const tq_v_stage tqk_gain2_d64_v_g8_tile_cpu__c;
-extern const tq_panel tqk_gain2_d64_k_panel_rows__c;
-extern const tq_panel tqk_gain2_d64_v_panel_rows__c;
-extern const tq_panel tqk_gain2_d64_k_panel_tile_cpu__c;
-extern const tq_panel tqk_gain2_d64_v_panel_tile_cpu__c;
-extern int tqk_gain2_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
-extern void tqk_gain2_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_gain3_d64_v_g1_rows__c;
 extern const tq_k_stage tqk_gain3_d64_k_g1_tile_cpu__c;
 extern const tq_v_stage tqk_gain3_d64_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_gain3_d64_k_g3_rows__c;
-extern const tq_v_stage tqk_gain3_d64_v_g3_rows__c;
-extern const tq_k_stage tqk_gain3_d64_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_gain3_d64_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_gain3_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_gain3_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_gain3_d64_k_g4_tile_cpu__c;
@@ -750,10 +539,6 @@ extern const tq_k_stage tqk_gain4_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_gain4_d64_v_g1_rows__c;
 extern const tq_k_stage tqk_gain4_d64_k_g1_tile_cpu__c;
 extern const tq_v_stage tqk_gain4_d64_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_gain4_d64_k_g3_rows__c;
-extern const tq_v_stage tqk_gain4_d64_v_g3_rows__c;
-extern const tq_k_stage tqk_gain4_d64_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_gain4_d64_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_gain4_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_gain4_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_gain4_d64_k_g4_tile_cpu__c;
@@ -772,10 +557,6 @@ extern const tq_k_stage tqk_q8_0_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_q8_0_d64_v_g1_rows__c;
 extern const tq_k_stage tqk_q8_0_d64_k_g1_tile_cpu__c;
 extern const tq_v_stage tqk_q8_0_d64_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_q8_0_d64_k_g3_rows__c;
-extern const tq_v_stage tqk_q8_0_d64_v_g3_rows__c;
-extern const tq_k_stage tqk_q8_0_d64_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_q8_0_d64_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_q8_0_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_q8_0_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_q8_0_d64_k_g4_tile_cpu__c;
@@ -792,8 +573,6 @@ extern int tqk_q8_0_d64_append__c(const float *x, const float *mean, const uint3
 extern void tqk_q8_0_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_f16_d64_k_g1_rows__c;
 extern const tq_v_stage tqk_f16_d64_v_g1_rows__c;
-extern const tq_k_stage tqk_f16_d64_k_g3_rows__c;
-extern const tq_v_stage tqk_f16_d64_v_g3_rows__c;
 extern const tq_k_stage tqk_f16_d64_k_g4_rows__c;
 extern const tq_v_stage tqk_f16_d64_v_g4_rows__c;
 extern const tq_k_stage tqk_f16_d64_k_g8_rows__c;
@@ -802,36 +581,10 @@ extern const tq_panel tqk_f16_d64_k_panel_rows__c;
 extern const tq_panel tqk_f16_d64_v_panel_rows__c;
 extern int tqk_f16_d64_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_f16_d64_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_turbo2_d128_k_g1_rows__c;
-extern const tq_v_stage tqk_turbo2_d128_v_g1_rows__c;
-extern const tq_k_stage tqk_turbo2_d128_k_g1_tile_cpu__c;
-extern const tq_v_stage tqk_turbo2_d128_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_turbo2_d128_k_g3_rows__c;
-extern const tq_v_stage tqk_turbo2_d128_v_g3_rows__c;
-extern const tq_k_stage tqk_turbo2_d128_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_turbo2_d128_v_g3_tile_cpu__c;
-extern const tq_k_stage tqk_turbo2_d128_k_g4_rows__c;
-extern const tq_v_stage tqk_turbo2_d128_v_g4_rows__c;
-extern const tq_k_stage tqk_turbo2_d128_k_g4_tile_cpu__c;
-extern const tq_v_stage tqk_turbo2_d128_v_g4_tile_cpu__c;
-extern const tq_k_stage tqk_turbo2_d128_k_g8_rows__c;
-extern const tq_v_stage tqk_turbo2_d128_v_g8_rows__c;
-extern const tq_k_stage tqk_turbo2_d128_k_g8_tile_cpu__c;
-extern const tq_v_stage tqk_turbo2_d128_v_g8_tile_cpu__c;
-extern const tq_panel tqk_turbo2_d128_k_panel_rows__c;
-extern const tq_panel tqk_turbo2_d128_v_panel_rows__c;
-extern const tq_panel tqk_turbo2_d128_k_panel_tile_cpu__c;
-extern const tq_panel tqk_turbo2_d128_v_panel_tile_cpu__c;
-extern int tqk_turbo2_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
-extern void tqk_turbo2_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_turbo3_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_turbo3_d128_v_g1_rows__c;
 extern const tq_k_stage tqk_turbo3_d128_k_g1_tile_cpu__c;
 extern const tq_v_stage tqk_turbo3_d128_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_turbo3_d128_k_g3_rows__c;
-extern const tq_v_stage tqk_turbo3_d128_v_g3_rows__c;
-extern const tq_k_stage tqk_turbo3_d128_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_turbo3_d128_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_turbo3_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo3_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo3_d128_k_g4_tile_cpu__c;
@@ -850,10 +603,6 @@ extern const tq_k_stage tqk_turbo4_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_turbo4_d128_v_g1_rows__c;
 extern const tq_k_stage tqk_turbo4_d128_k_g1_tile_cpu__c;
 extern const tq_v_stage tqk_turbo4_d128_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_turbo4_d128_k_g3_rows__c;
-extern const tq_v_stage tqk_turbo4_d128_v_g3_rows__c;
-extern const tq_k_stage tqk_turbo4_d128_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_turbo4_d128_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_turbo4_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_turbo4_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_turbo4_d128_k_g4_tile_cpu__c;
@@ -868,36 +617,10 @@ extern const tq_panel tqk_turbo4_d128_k_panel_tile_cpu__c;
 extern const tq_panel tqk_turbo4_d128_v_panel_tile_cpu__c;
 extern int tqk_turbo4_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
 extern void tqk_turbo4_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
-extern const tq_k_stage tqk_gain2_d128_k_g1_rows__c;
-extern const tq_v_stage tqk_gain2_d128_v_g1_rows__c;
-extern const tq_k_stage tqk_gain2_d128_k_g1_tile_cpu__c;
-extern const tq_v_stage tqk_gain2_d128_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_gain2_d128_k_g3_rows__c;
-extern const tq_v_stage tqk_gain2_d128_v_g3_rows__c;
-extern const tq_k_stage tqk_gain2_d128_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_gain2_d128_v_g3_tile_cpu__c;
-extern const tq_k_stage tqk_gain2_d128_k_g4_rows__c;
-extern const tq_v_stage tqk_gain2_d128_v_g4_rows__c;
-extern const tq_k_stage tqk_gain2_d128_k_g4_tile_cpu__c;
-extern const tq_v_stage tqk_gain2_d128_v_g4_tile_cpu__c;
-extern const tq_k_stage tqk_gain2_d128_k_g8_rows__c;
-extern const tq_v_stage tqk_gain2_d128_v_g8_rows__c;
-extern const tq_k_stage tqk_gain2_d128_k_g8_tile_cpu__c;
-extern const tq_v_stage tqk_gain2_d128_v_g8_tile_cpu__c;
-extern const tq_panel tqk_gain2_d128_k_panel_rows__c;
-extern const tq_panel tqk_gain2_d128_v_panel_rows__c;
-extern const tq_panel tqk_gain2_d128_k_panel_tile_cpu__c;
-extern const tq_panel tqk_gain2_d128_v_panel_tile_cpu__c;
-extern int tqk_gain2_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
-extern void tqk_gain2_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_gain3_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_gain3_d128_v_g1_rows__c;
 extern const tq_k_stage tqk_gain3_d128_k_g1_tile_cpu__c;
 extern const tq_v_stage tqk_gain3_d128_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_gain3_d128_k_g3_rows__c;
-extern const tq_v_stage tqk_gain3_d128_v_g3_rows__c;
-extern const tq_k_stage tqk_gain3_d128_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_gain3_d128_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_gain3_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_gain3_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_gain3_d128_k_g4_tile_cpu__c;
@@ -916,10 +639,6 @@ extern const tq_k_stage tqk_gain4_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_gain4_d128_v_g1_rows__c;
 extern const tq_k_stage tqk_gain4_d128_k_g1_tile_cpu__c;
 extern const tq_v_stage tqk_gain4_d128_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_gain4_d128_k_g3_rows__c;
-extern const tq_v_stage tqk_gain4_d128_v_g3_rows__c;
-extern const tq_k_stage tqk_gain4_d128_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_gain4_d128_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_gain4_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_gain4_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_gain4_d128_k_g4_tile_cpu__c;
@@ -938,10 +657,6 @@ extern const tq_k_stage tqk_q8_0_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_q8_0_d128_v_g1_rows__c;
 extern const tq_k_stage tqk_q8_0_d128_k_g1_tile_cpu__c;
 extern const tq_v_stage tqk_q8_0_d128_v_g1_tile_cpu__c;
-extern const tq_k_stage tqk_q8_0_d128_k_g3_rows__c;
-extern const tq_v_stage tqk_q8_0_d128_v_g3_rows__c;
-extern const tq_k_stage tqk_q8_0_d128_k_g3_tile_cpu__c;
-extern const tq_v_stage tqk_q8_0_d128_v_g3_tile_cpu__c;
 extern const tq_k_stage tqk_q8_0_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_q8_0_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_q8_0_d128_k_g4_tile_cpu__c;
@@ -958,8 +673,6 @@ extern int tqk_q8_0_d128_append__c(const float *x, const float *mean, const uint
 extern void tqk_q8_0_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 extern const tq_k_stage tqk_f16_d128_k_g1_rows__c;
 extern const tq_v_stage tqk_f16_d128_v_g1_rows__c;
-extern const tq_k_stage tqk_f16_d128_k_g3_rows__c;
-extern const tq_v_stage tqk_f16_d128_v_g3_rows__c;
 extern const tq_k_stage tqk_f16_d128_k_g4_rows__c;
 extern const tq_v_stage tqk_f16_d128_v_g4_rows__c;
 extern const tq_k_stage tqk_f16_d128_k_g8_rows__c;
@@ -990,18 +703,12 @@ extern void tqk_f16_d128_dequantise__c(const uint8_t *row, const float *mean, co
                                 .keys_per_unit = keys, .target = "c", .key = content, .append = append_fn,  \
                                 .dequantise = dequantise_fn}
 
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0x158430fa7256bbd1u);
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 64, 820, 820, tqk_turbo2_d64_k_g1_rows__c, tqk_turbo2_d64_v_g1_rows__c, "rows", 1, 0x158430fa7256bb91u);
-DECODE(tq_decode_d64_g1_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 1, 128, 820, 820, tqk_turbo2_d64_k_g1_tile_cpu__c, tqk_turbo2_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x158430fa7256bbd1u);
 DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0x882c4fd3cc2e8e71u);
 DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 586, 586, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0x882c4fd3cc2e8e31u);
 DECODE(tq_decode_d64_g1_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 586, 586, tqk_turbo3_d64_k_g1_tile_cpu__c, tqk_turbo3_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x882c4fd3cc2e8e71u);
 DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x3b75c64fe5777ef1u);
 DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 456, 456, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x3b75c64fe5777eb1u);
 DECODE(tq_decode_d64_g1_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 456, 456, tqk_turbo4_d64_k_g1_tile_cpu__c, tqk_turbo4_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x3b75c64fe5777ef1u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0xe620161c044b7c71u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 64, 820, 820, tqk_gain2_d64_k_g1_rows__c, tqk_gain2_d64_v_g1_rows__c, "rows", 1, 0xe620161c044b7c31u);
-DECODE(tq_decode_d64_g1_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 1, 128, 820, 820, tqk_gain2_d64_k_g1_tile_cpu__c, tqk_gain2_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0xe620161c044b7c71u);
 DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x247a34e666faa6f1u);
 DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 586, 586, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x247a34e666faa6b1u);
 DECODE(tq_decode_d64_g1_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 586, 586, tqk_gain3_d64_k_g1_tile_cpu__c, tqk_gain3_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x247a34e666faa6f1u);
@@ -1013,41 +720,12 @@ DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64,
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_tile_cpu__c, tqk_q8_0_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x29f5a1f9eee60131u);
 DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x66e5d2af568fc931u);
 DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x66e5d2af568fc8f1u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x158430fa7256bbd1u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 64, 820, 820, tqk_turbo2_d64_k_g3_rows__c, tqk_turbo2_d64_v_g3_rows__c, "rows", 1, 0x158430fa7256bb91u);
-DECODE(tq_decode_d64_g3_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 3, 128, 820, 820, tqk_turbo2_d64_k_g3_tile_cpu__c, tqk_turbo2_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0x158430fa7256bbd1u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0x882c4fd3cc2e8e71u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 64, 586, 586, tqk_turbo3_d64_k_g3_rows__c, tqk_turbo3_d64_v_g3_rows__c, "rows", 1, 0x882c4fd3cc2e8e31u);
-DECODE(tq_decode_d64_g3_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 3, 128, 586, 586, tqk_turbo3_d64_k_g3_tile_cpu__c, tqk_turbo3_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0x882c4fd3cc2e8e71u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0x3b75c64fe5777ef1u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 64, 456, 456, tqk_turbo4_d64_k_g3_rows__c, tqk_turbo4_d64_v_g3_rows__c, "rows", 1, 0x3b75c64fe5777eb1u);
-DECODE(tq_decode_d64_g3_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 3, 128, 456, 456, tqk_turbo4_d64_k_g3_tile_cpu__c, tqk_turbo4_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0x3b75c64fe5777ef1u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0xe620161c044b7c71u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 64, 820, 820, tqk_gain2_d64_k_g3_rows__c, tqk_gain2_d64_v_g3_rows__c, "rows", 1, 0xe620161c044b7c31u);
-DECODE(tq_decode_d64_g3_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 3, 128, 820, 820, tqk_gain2_d64_k_g3_tile_cpu__c, tqk_gain2_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0xe620161c044b7c71u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x247a34e666faa6f1u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 64, 586, 586, tqk_gain3_d64_k_g3_rows__c, tqk_gain3_d64_v_g3_rows__c, "rows", 1, 0x247a34e666faa6b1u);
-DECODE(tq_decode_d64_g3_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 3, 128, 586, 586, tqk_gain3_d64_k_g3_tile_cpu__c, tqk_gain3_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0x247a34e666faa6f1u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0xb9aa33d1f7a82ad1u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 64, 456, 456, tqk_gain4_d64_k_g3_rows__c, tqk_gain4_d64_v_g3_rows__c, "rows", 1, 0xb9aa33d1f7a82a91u);
-DECODE(tq_decode_d64_g3_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 3, 128, 456, 456, tqk_gain4_d64_k_g3_tile_cpu__c, tqk_gain4_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0xb9aa33d1f7a82ad1u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0x29f5a1f9eee60131u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 64, 241, 241, tqk_q8_0_d64_k_g3_rows__c, tqk_q8_0_d64_v_g3_rows__c, "rows", 1, 0x29f5a1f9eee600f1u);
-DECODE(tq_decode_d64_g3_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 3, 128, 241, 241, tqk_q8_0_d64_k_g3_tile_cpu__c, tqk_q8_0_d64_v_g3_tile_cpu__c, "tile_cpu", 128, 0x29f5a1f9eee60131u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 128, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x66e5d2af568fc931u);
-DECODE(tq_decode_d64_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 3, 64, 128, 128, tqk_f16_d64_k_g3_rows__c, tqk_f16_d64_v_g3_rows__c, "rows", 1, 0x66e5d2af568fc8f1u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x158430fa7256bbd1u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 64, 820, 820, tqk_turbo2_d64_k_g4_rows__c, tqk_turbo2_d64_v_g4_rows__c, "rows", 1, 0x158430fa7256bb91u);
-DECODE(tq_decode_d64_g4_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 4, 128, 820, 820, tqk_turbo2_d64_k_g4_tile_cpu__c, tqk_turbo2_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x158430fa7256bbd1u);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x882c4fd3cc2e8e71u);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x882c4fd3cc2e8e31u);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_tile_cpu__c, tqk_turbo3_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x882c4fd3cc2e8e71u);
 DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x3b75c64fe5777ef1u);
 DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 456, 456, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x3b75c64fe5777eb1u);
 DECODE(tq_decode_d64_g4_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 456, 456, tqk_turbo4_d64_k_g4_tile_cpu__c, tqk_turbo4_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x3b75c64fe5777ef1u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0xe620161c044b7c71u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 64, 820, 820, tqk_gain2_d64_k_g4_rows__c, tqk_gain2_d64_v_g4_rows__c, "rows", 1, 0xe620161c044b7c31u);
-DECODE(tq_decode_d64_g4_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 4, 128, 820, 820, tqk_gain2_d64_k_g4_tile_cpu__c, tqk_gain2_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0xe620161c044b7c71u);
 DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x247a34e666faa6f1u);
 DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 586, 586, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x247a34e666faa6b1u);
 DECODE(tq_decode_d64_g4_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 586, 586, tqk_gain3_d64_k_g4_tile_cpu__c, tqk_gain3_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x247a34e666faa6f1u);
@@ -1059,18 +737,12 @@ DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64,
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_tile_cpu__c, tqk_q8_0_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x29f5a1f9eee60131u);
 DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x66e5d2af568fc931u);
 DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x66e5d2af568fc8f1u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x158430fa7256bbd1u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 64, 820, 820, tqk_turbo2_d64_k_g8_rows__c, tqk_turbo2_d64_v_g8_rows__c, "rows", 1, 0x158430fa7256bb91u);
-DECODE(tq_decode_d64_g8_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 8, 128, 820, 820, tqk_turbo2_d64_k_g8_tile_cpu__c, tqk_turbo2_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x158430fa7256bbd1u);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x882c4fd3cc2e8e71u);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x882c4fd3cc2e8e31u);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_tile_cpu__c, tqk_turbo3_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x882c4fd3cc2e8e71u);
 DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x3b75c64fe5777ef1u);
 DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 456, 456, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x3b75c64fe5777eb1u);
 DECODE(tq_decode_d64_g8_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 456, 456, tqk_turbo4_d64_k_g8_tile_cpu__c, tqk_turbo4_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x3b75c64fe5777ef1u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0xe620161c044b7c71u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 64, 820, 820, tqk_gain2_d64_k_g8_rows__c, tqk_gain2_d64_v_g8_rows__c, "rows", 1, 0xe620161c044b7c31u);
-DECODE(tq_decode_d64_g8_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 8, 128, 820, 820, tqk_gain2_d64_k_g8_tile_cpu__c, tqk_gain2_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0xe620161c044b7c71u);
 DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x247a34e666faa6f1u);
 DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 586, 586, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x247a34e666faa6b1u);
 DECODE(tq_decode_d64_g8_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 586, 586, tqk_gain3_d64_k_g8_tile_cpu__c, tqk_gain3_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x247a34e666faa6f1u);
@@ -1082,18 +754,12 @@ DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64,
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_tile_cpu__c, tqk_q8_0_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x29f5a1f9eee60131u);
 DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x66e5d2af568fc931u);
 DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x66e5d2af568fc8f1u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0x0a5c6d14288bf231u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 64, 410, 410, tqk_turbo2_d128_k_g1_rows__c, tqk_turbo2_d128_v_g1_rows__c, "rows", 1, 0x0a5c6d14288bf1f1u);
-DECODE(tq_decode_d128_g1_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 1, 128, 410, 410, tqk_turbo2_d128_k_g1_tile_cpu__c, tqk_turbo2_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x0a5c6d14288bf231u);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x97f4b339bc943071u);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x97f4b339bc943031u);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_tile_cpu__c, tqk_turbo3_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x97f4b339bc943071u);
 DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0x1417a85867e29b11u);
 DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 228, 228, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0x1417a85867e29ad1u);
 DECODE(tq_decode_d128_g1_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 228, 228, tqk_turbo4_d128_k_g1_tile_cpu__c, tqk_turbo4_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x1417a85867e29b11u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0xd4f2bdc35ecd8b71u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 64, 432, 432, tqk_gain2_d128_k_g1_rows__c, tqk_gain2_d128_v_g1_rows__c, "rows", 1, 0xd4f2bdc35ecd8b31u);
-DECODE(tq_decode_d128_g1_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 1, 128, 432, 432, tqk_gain2_d128_k_g1_tile_cpu__c, tqk_gain2_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0xd4f2bdc35ecd8b71u);
 DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x1b6ab9f5c86a28f1u);
 DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 304, 304, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x1b6ab9f5c86a28b1u);
 DECODE(tq_decode_d128_g1_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 304, 304, tqk_gain3_d128_k_g1_tile_cpu__c, tqk_gain3_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x1b6ab9f5c86a28f1u);
@@ -1105,41 +771,12 @@ DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D1
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_tile_cpu__c, tqk_q8_0_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0xbb0524e2864cc3d1u);
 DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x1957f124f809af91u);
 DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x1957f124f809af51u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0x0a5c6d14288bf231u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 64, 410, 410, tqk_turbo2_d128_k_g3_rows__c, tqk_turbo2_d128_v_g3_rows__c, "rows", 1, 0x0a5c6d14288bf1f1u);
-DECODE(tq_decode_d128_g3_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 3, 128, 410, 410, tqk_turbo2_d128_k_g3_tile_cpu__c, tqk_turbo2_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0x0a5c6d14288bf231u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0x97f4b339bc943071u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 64, 293, 293, tqk_turbo3_d128_k_g3_rows__c, tqk_turbo3_d128_v_g3_rows__c, "rows", 1, 0x97f4b339bc943031u);
-DECODE(tq_decode_d128_g3_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 3, 128, 293, 293, tqk_turbo3_d128_k_g3_tile_cpu__c, tqk_turbo3_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0x97f4b339bc943071u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0x1417a85867e29b11u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 64, 228, 228, tqk_turbo4_d128_k_g3_rows__c, tqk_turbo4_d128_v_g3_rows__c, "rows", 1, 0x1417a85867e29ad1u);
-DECODE(tq_decode_d128_g3_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 3, 128, 228, 228, tqk_turbo4_d128_k_g3_tile_cpu__c, tqk_turbo4_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0x1417a85867e29b11u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0xd4f2bdc35ecd8b71u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 64, 432, 432, tqk_gain2_d128_k_g3_rows__c, tqk_gain2_d128_v_g3_rows__c, "rows", 1, 0xd4f2bdc35ecd8b31u);
-DECODE(tq_decode_d128_g3_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 3, 128, 432, 432, tqk_gain2_d128_k_g3_tile_cpu__c, tqk_gain2_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0xd4f2bdc35ecd8b71u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x1b6ab9f5c86a28f1u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 64, 304, 304, tqk_gain3_d128_k_g3_rows__c, tqk_gain3_d128_v_g3_rows__c, "rows", 1, 0x1b6ab9f5c86a28b1u);
-DECODE(tq_decode_d128_g3_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 3, 128, 304, 304, tqk_gain3_d128_k_g3_tile_cpu__c, tqk_gain3_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0x1b6ab9f5c86a28f1u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0x2b20568b55327931u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 64, 235, 235, tqk_gain4_d128_k_g3_rows__c, tqk_gain4_d128_v_g3_rows__c, "rows", 1, 0x2b20568b553278f1u);
-DECODE(tq_decode_d128_g3_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 3, 128, 235, 235, tqk_gain4_d128_k_g3_tile_cpu__c, tqk_gain4_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0x2b20568b55327931u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0xbb0524e2864cc3d1u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 64, 121, 121, tqk_q8_0_d128_k_g3_rows__c, tqk_q8_0_d128_v_g3_rows__c, "rows", 1, 0xbb0524e2864cc391u);
-DECODE(tq_decode_d128_g3_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 3, 128, 121, 121, tqk_q8_0_d128_k_g3_tile_cpu__c, tqk_q8_0_d128_v_g3_tile_cpu__c, "tile_cpu", 128, 0xbb0524e2864cc3d1u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 128, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x1957f124f809af91u);
-DECODE(tq_decode_d128_g3_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 3, 64, 64, 64, tqk_f16_d128_k_g3_rows__c, tqk_f16_d128_v_g3_rows__c, "rows", 1, 0x1957f124f809af51u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0x0a5c6d14288bf231u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 64, 410, 410, tqk_turbo2_d128_k_g4_rows__c, tqk_turbo2_d128_v_g4_rows__c, "rows", 1, 0x0a5c6d14288bf1f1u);
-DECODE(tq_decode_d128_g4_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 4, 128, 410, 410, tqk_turbo2_d128_k_g4_tile_cpu__c, tqk_turbo2_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x0a5c6d14288bf231u);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x97f4b339bc943071u);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x97f4b339bc943031u);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_tile_cpu__c, tqk_turbo3_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x97f4b339bc943071u);
 DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0x1417a85867e29b11u);
 DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 228, 228, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0x1417a85867e29ad1u);
 DECODE(tq_decode_d128_g4_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 228, 228, tqk_turbo4_d128_k_g4_tile_cpu__c, tqk_turbo4_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x1417a85867e29b11u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0xd4f2bdc35ecd8b71u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 64, 432, 432, tqk_gain2_d128_k_g4_rows__c, tqk_gain2_d128_v_g4_rows__c, "rows", 1, 0xd4f2bdc35ecd8b31u);
-DECODE(tq_decode_d128_g4_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 4, 128, 432, 432, tqk_gain2_d128_k_g4_tile_cpu__c, tqk_gain2_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0xd4f2bdc35ecd8b71u);
 DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x1b6ab9f5c86a28f1u);
 DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 304, 304, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x1b6ab9f5c86a28b1u);
 DECODE(tq_decode_d128_g4_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 304, 304, tqk_gain3_d128_k_g4_tile_cpu__c, tqk_gain3_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x1b6ab9f5c86a28f1u);
@@ -1151,18 +788,12 @@ DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D1
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_tile_cpu__c, tqk_q8_0_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0xbb0524e2864cc3d1u);
 DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x1957f124f809af91u);
 DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x1957f124f809af51u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0x0a5c6d14288bf231u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t64, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 64, 410, 410, tqk_turbo2_d128_k_g8_rows__c, tqk_turbo2_d128_v_g8_rows__c, "rows", 1, 0x0a5c6d14288bf1f1u);
-DECODE(tq_decode_d128_g8_kturbo2_vturbo2_tile_cpu__c_t128, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 8, 128, 410, 410, tqk_turbo2_d128_k_g8_tile_cpu__c, tqk_turbo2_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x0a5c6d14288bf231u);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x97f4b339bc943071u);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x97f4b339bc943031u);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_tile_cpu__c, tqk_turbo3_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x97f4b339bc943071u);
 DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0x1417a85867e29b11u);
 DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 228, 228, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0x1417a85867e29ad1u);
 DECODE(tq_decode_d128_g8_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 228, 228, tqk_turbo4_d128_k_g8_tile_cpu__c, tqk_turbo4_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x1417a85867e29b11u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0xd4f2bdc35ecd8b71u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_rows__c_t64, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 64, 432, 432, tqk_gain2_d128_k_g8_rows__c, tqk_gain2_d128_v_g8_rows__c, "rows", 1, 0xd4f2bdc35ecd8b31u);
-DECODE(tq_decode_d128_g8_kgain2_vgain2_tile_cpu__c_t128, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 8, 128, 432, 432, tqk_gain2_d128_k_g8_tile_cpu__c, tqk_gain2_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0xd4f2bdc35ecd8b71u);
 DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x1b6ab9f5c86a28f1u);
 DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 304, 304, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x1b6ab9f5c86a28b1u);
 DECODE(tq_decode_d128_g8_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 304, 304, tqk_gain3_d128_k_g8_tile_cpu__c, tqk_gain3_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x1b6ab9f5c86a28f1u);
@@ -1174,14 +805,10 @@ DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D1
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_tile_cpu__c, tqk_q8_0_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0xbb0524e2864cc3d1u);
 DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x1957f124f809af91u);
 DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x1957f124f809af51u);
-ROWS(tq_append_d64_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0xed4c980f905d97c5u);
-ROWS(tq_append_d64_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0xed4c980f905d97c5u);
 ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x2c5f75f21f66abd0u);
 ROWS(tq_append_d64_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x2c5f75f21f66abd0u);
 ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x320ea0ba57e554ccu);
 ROWS(tq_append_d64_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x320ea0ba57e554ccu);
-ROWS(tq_append_d64_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "rows", 1, 0x27639e0815c2b260u);
-ROWS(tq_append_d64_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0x27639e0815c2b260u);
 ROWS(tq_append_d64_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x5bcaebdc255c638cu);
 ROWS(tq_append_d64_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x5bcaebdc255c638cu);
 ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x5c516ad059847b4du);
@@ -1189,14 +816,10 @@ ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_
 ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x591a7d87110862fau);
 ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x591a7d87110862fau);
 ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0x34232cb6cd74dcbau);
-ROWS(tq_append_d128_kturbo2_rows__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0xd27e124878e12472u);
-ROWS(tq_append_d128_kturbo2_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0xd27e124878e12472u);
 ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x43a9963ce04920c0u);
 ROWS(tq_append_d128_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x43a9963ce04920c0u);
 ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0x9beb73b2963d180bu);
 ROWS(tq_append_d128_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0x9beb73b2963d180bu);
-ROWS(tq_append_d128_kgain2_rows__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "rows", 1, 0x3ebfb0723570b0e8u);
-ROWS(tq_append_d128_kgain2_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0x3ebfb0723570b0e8u);
 ROWS(tq_append_d128_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "rows", 1, 0xb303ecc30bc0697cu);
 ROWS(tq_append_d128_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0xb303ecc30bc0697cu);
 ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "rows", 1, 0xfa3bdc73ec22773au);
@@ -1204,14 +827,10 @@ ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tq
 ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0xa5a1845863b3ef85u);
 ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0xa5a1845863b3ef85u);
 ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0x7101ba38c1e2f3e7u);
-ROWS(tq_append_d64_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "rows", 1, 0x36c8ac89152b6d5du);
-ROWS(tq_append_d64_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D64, tqk_turbo2_d64_append__c, NULL, "tile_cpu", 128, 0x36c8ac89152b6d5du);
 ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x6a5ded7fdffa2bf2u);
 ROWS(tq_append_d64_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x6a5ded7fdffa2bf2u);
 ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x17f83933c0c47376u);
 ROWS(tq_append_d64_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x17f83933c0c47376u);
-ROWS(tq_append_d64_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "rows", 1, 0xcd4d8bb221bb1362u);
-ROWS(tq_append_d64_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D64, tqk_gain2_d64_append__c, NULL, "tile_cpu", 128, 0xcd4d8bb221bb1362u);
 ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 1, 0xd7405ca874d08cb6u);
 ROWS(tq_append_d64_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0xd7405ca874d08cb6u);
 ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x6be9dc9fd155f8d5u);
@@ -1219,14 +838,10 @@ ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_
 ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0xdf6c3811110fe788u);
 ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0xdf6c3811110fe788u);
 ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0x4153b996bc4d35c8u);
-ROWS(tq_append_d128_vturbo2_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "rows", 1, 0x466f6e69e2dd1710u);
-ROWS(tq_append_d128_vturbo2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO2_D128, tqk_turbo2_d128_append__c, NULL, "tile_cpu", 128, 0x466f6e69e2dd1710u);
 ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x62dc309b0f7d5902u);
 ROWS(tq_append_d128_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x62dc309b0f7d5902u);
 ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0x86bd484404d7cc57u);
 ROWS(tq_append_d128_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0x86bd484404d7cc57u);
-ROWS(tq_append_d128_vgain2_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "rows", 1, 0xa4c420ef5c8f23dau);
-ROWS(tq_append_d128_vgain2_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN2_D128, tqk_gain2_d128_append__c, NULL, "tile_cpu", 128, 0xa4c420ef5c8f23dau);
 ROWS(tq_append_d128_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "rows", 1, 0x76f7e0d0efdc08c6u);
 ROWS(tq_append_d128_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0x76f7e0d0efdc08c6u);
 ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x3f758db59c424b48u);
@@ -1234,14 +849,10 @@ ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tq
 ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x23f4b42855cb1d9du);
 ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x23f4b42855cb1d9du);
 ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0xb6e74a8a695904fbu);
-ROWS(tq_dequantise_d64_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0xed4c980f905d97c5u);
-ROWS(tq_dequantise_d64_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D64, NULL, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0xed4c980f905d97c5u);
 ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x2c5f75f21f66abd0u);
 ROWS(tq_dequantise_d64_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x2c5f75f21f66abd0u);
 ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x320ea0ba57e554ccu);
 ROWS(tq_dequantise_d64_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x320ea0ba57e554ccu);
-ROWS(tq_dequantise_d64_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0x27639e0815c2b260u);
-ROWS(tq_dequantise_d64_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D64, NULL, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0x27639e0815c2b260u);
 ROWS(tq_dequantise_d64_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x5bcaebdc255c638cu);
 ROWS(tq_dequantise_d64_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x5bcaebdc255c638cu);
 ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x5c516ad059847b4du);
@@ -1249,14 +860,10 @@ ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NU
 ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x591a7d87110862fau);
 ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x591a7d87110862fau);
 ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x34232cb6cd74dcbau);
-ROWS(tq_dequantise_d128_kturbo2_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0xd27e124878e12472u);
-ROWS(tq_dequantise_d128_kturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO2_D128, NULL, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0xd27e124878e12472u);
 ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x43a9963ce04920c0u);
 ROWS(tq_dequantise_d128_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x43a9963ce04920c0u);
 ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0x9beb73b2963d180bu);
 ROWS(tq_dequantise_d128_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0x9beb73b2963d180bu);
-ROWS(tq_dequantise_d128_kgain2_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0x3ebfb0723570b0e8u);
-ROWS(tq_dequantise_d128_kgain2_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN2_D128, NULL, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0x3ebfb0723570b0e8u);
 ROWS(tq_dequantise_d128_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0xb303ecc30bc0697cu);
 ROWS(tq_dequantise_d128_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0xb303ecc30bc0697cu);
 ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0xfa3bdc73ec22773au);
@@ -1264,14 +871,10 @@ ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, 
 ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0xa5a1845863b3ef85u);
 ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0xa5a1845863b3ef85u);
 ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x7101ba38c1e2f3e7u);
-ROWS(tq_dequantise_d64_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "rows", 1, 0x36c8ac89152b6d5du);
-ROWS(tq_dequantise_d64_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D64, NULL, tqk_turbo2_d64_dequantise__c, "tile_cpu", 128, 0x36c8ac89152b6d5du);
 ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x6a5ded7fdffa2bf2u);
 ROWS(tq_dequantise_d64_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x6a5ded7fdffa2bf2u);
 ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x17f83933c0c47376u);
 ROWS(tq_dequantise_d64_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x17f83933c0c47376u);
-ROWS(tq_dequantise_d64_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "rows", 1, 0xcd4d8bb221bb1362u);
-ROWS(tq_dequantise_d64_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D64, NULL, tqk_gain2_d64_dequantise__c, "tile_cpu", 128, 0xcd4d8bb221bb1362u);
 ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0xd7405ca874d08cb6u);
 ROWS(tq_dequantise_d64_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0xd7405ca874d08cb6u);
 ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x6be9dc9fd155f8d5u);
@@ -1279,14 +882,10 @@ ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D
 ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0xdf6c3811110fe788u);
 ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0xdf6c3811110fe788u);
 ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x4153b996bc4d35c8u);
-ROWS(tq_dequantise_d128_vturbo2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "rows", 1, 0x466f6e69e2dd1710u);
-ROWS(tq_dequantise_d128_vturbo2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO2_D128, NULL, tqk_turbo2_d128_dequantise__c, "tile_cpu", 128, 0x466f6e69e2dd1710u);
 ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x62dc309b0f7d5902u);
 ROWS(tq_dequantise_d128_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x62dc309b0f7d5902u);
 ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0x86bd484404d7cc57u);
 ROWS(tq_dequantise_d128_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0x86bd484404d7cc57u);
-ROWS(tq_dequantise_d128_vgain2_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "rows", 1, 0xa4c420ef5c8f23dau);
-ROWS(tq_dequantise_d128_vgain2_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN2_D128, NULL, tqk_gain2_d128_dequantise__c, "tile_cpu", 128, 0xa4c420ef5c8f23dau);
 ROWS(tq_dequantise_d128_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0x76f7e0d0efdc08c6u);
 ROWS(tq_dequantise_d128_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0x76f7e0d0efdc08c6u);
 ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x3f758db59c424b48u);
@@ -1294,42 +893,30 @@ ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_
 ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x23f4b42855cb1d9du);
 ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x23f4b42855cb1d9du);
 ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0xb6e74a8a695904fbu);
-ROWS(tq_repack_d64_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xed4c980f905d97c5u);
 ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x2c5f75f21f66abd0u);
 ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x320ea0ba57e554ccu);
-ROWS(tq_repack_d64_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x27639e0815c2b260u);
 ROWS(tq_repack_d64_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x5bcaebdc255c638cu);
 ROWS(tq_repack_d64_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x5c516ad059847b4du);
 ROWS(tq_repack_d64_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x591a7d87110862fau);
-ROWS(tq_repack_d128_kturbo2_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xd27e124878e12472u);
 ROWS(tq_repack_d128_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x43a9963ce04920c0u);
 ROWS(tq_repack_d128_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x9beb73b2963d180bu);
-ROWS(tq_repack_d128_kgain2_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN2_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x3ebfb0723570b0e8u);
 ROWS(tq_repack_d128_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xb303ecc30bc0697cu);
 ROWS(tq_repack_d128_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xfa3bdc73ec22773au);
 ROWS(tq_repack_d128_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xa5a1845863b3ef85u);
-ROWS(tq_repack_d64_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D64, NULL, NULL, "tile_cpu", 128, 0x36c8ac89152b6d5du);
 ROWS(tq_repack_d64_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x6a5ded7fdffa2bf2u);
 ROWS(tq_repack_d64_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x17f83933c0c47376u);
-ROWS(tq_repack_d64_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D64, NULL, NULL, "tile_cpu", 128, 0xcd4d8bb221bb1362u);
 ROWS(tq_repack_d64_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0xd7405ca874d08cb6u);
 ROWS(tq_repack_d64_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x6be9dc9fd155f8d5u);
 ROWS(tq_repack_d64_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0xdf6c3811110fe788u);
-ROWS(tq_repack_d128_vturbo2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO2_D128, NULL, NULL, "tile_cpu", 128, 0x466f6e69e2dd1710u);
 ROWS(tq_repack_d128_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x62dc309b0f7d5902u);
 ROWS(tq_repack_d128_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0x86bd484404d7cc57u);
-ROWS(tq_repack_d128_vgain2_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN2_D128, NULL, NULL, "tile_cpu", 128, 0xa4c420ef5c8f23dau);
 ROWS(tq_repack_d128_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0x76f7e0d0efdc08c6u);
 ROWS(tq_repack_d128_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0x3f758db59c424b48u);
 ROWS(tq_repack_d128_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x23f4b42855cb1d9du);
-PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x158430fa7256bb51u);
-PREFILL(tq_prefill_d64_g1_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 1, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x158430fa7256bb51u);
 PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x882c4fd3cc2e8df1u);
 PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x882c4fd3cc2e8df1u);
 PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x3b75c64fe5777e71u);
 PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3b75c64fe5777e71u);
-PREFILL(tq_prefill_d64_g1_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0xe620161c044b7bf1u);
-PREFILL(tq_prefill_d64_g1_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 1, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe620161c044b7bf1u);
 PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x247a34e666faa671u);
 PREFILL(tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x247a34e666faa671u);
 PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xb9aa33d1f7a82a51u);
@@ -1337,29 +924,10 @@ PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x29f5a1f9eee600b1u);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x29f5a1f9eee600b1u);
 PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x66e5d2af568fc8b1u);
-PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x158430fa7256bb51u);
-PREFILL(tq_prefill_d64_g3_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 3, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x158430fa7256bb51u);
-PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x882c4fd3cc2e8df1u);
-PREFILL(tq_prefill_d64_g3_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 3, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x882c4fd3cc2e8df1u);
-PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x3b75c64fe5777e71u);
-PREFILL(tq_prefill_d64_g3_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 3, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3b75c64fe5777e71u);
-PREFILL(tq_prefill_d64_g3_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0xe620161c044b7bf1u);
-PREFILL(tq_prefill_d64_g3_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 3, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe620161c044b7bf1u);
-PREFILL(tq_prefill_d64_g3_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x247a34e666faa671u);
-PREFILL(tq_prefill_d64_g3_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 3, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x247a34e666faa671u);
-PREFILL(tq_prefill_d64_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xb9aa33d1f7a82a51u);
-PREFILL(tq_prefill_d64_g3_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 3, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xb9aa33d1f7a82a51u);
-PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x29f5a1f9eee600b1u);
-PREFILL(tq_prefill_d64_g3_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 3, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x29f5a1f9eee600b1u);
-PREFILL(tq_prefill_d64_g3_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 3, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x66e5d2af568fc8b1u);
-PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x158430fa7256bb51u);
-PREFILL(tq_prefill_d64_g4_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 4, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x158430fa7256bb51u);
 PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x882c4fd3cc2e8df1u);
 PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x882c4fd3cc2e8df1u);
 PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x3b75c64fe5777e71u);
 PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3b75c64fe5777e71u);
-PREFILL(tq_prefill_d64_g4_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0xe620161c044b7bf1u);
-PREFILL(tq_prefill_d64_g4_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 4, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe620161c044b7bf1u);
 PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x247a34e666faa671u);
 PREFILL(tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x247a34e666faa671u);
 PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xb9aa33d1f7a82a51u);
@@ -1367,14 +935,10 @@ PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x29f5a1f9eee600b1u);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x29f5a1f9eee600b1u);
 PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x66e5d2af568fc8b1u);
-PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_rows__c, tqk_turbo2_d64_v_panel_rows__c, "rows", 1, 0x158430fa7256bb51u);
-PREFILL(tq_prefill_d64_g8_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D64, &SPEC_TURBO2_D64, 64, 64, 8, tqk_turbo2_d64_k_panel_tile_cpu__c, tqk_turbo2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x158430fa7256bb51u);
 PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x882c4fd3cc2e8df1u);
 PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x882c4fd3cc2e8df1u);
 PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x3b75c64fe5777e71u);
 PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3b75c64fe5777e71u);
-PREFILL(tq_prefill_d64_g8_kgain2_vgain2_rows__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_rows__c, tqk_gain2_d64_v_panel_rows__c, "rows", 1, 0xe620161c044b7bf1u);
-PREFILL(tq_prefill_d64_g8_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D64, &SPEC_GAIN2_D64, 64, 64, 8, tqk_gain2_d64_k_panel_tile_cpu__c, tqk_gain2_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe620161c044b7bf1u);
 PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x247a34e666faa671u);
 PREFILL(tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x247a34e666faa671u);
 PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xb9aa33d1f7a82a51u);
@@ -1382,14 +946,10 @@ PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x29f5a1f9eee600b1u);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x29f5a1f9eee600b1u);
 PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x66e5d2af568fc8b1u);
-PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0x0a5c6d14288bf1b1u);
-PREFILL(tq_prefill_d128_g1_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 1, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x0a5c6d14288bf1b1u);
 PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x97f4b339bc942ff1u);
 PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x97f4b339bc942ff1u);
 PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x1417a85867e29a91u);
 PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x1417a85867e29a91u);
-PREFILL(tq_prefill_d128_g1_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0xd4f2bdc35ecd8af1u);
-PREFILL(tq_prefill_d128_g1_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 1, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xd4f2bdc35ecd8af1u);
 PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x1b6ab9f5c86a2871u);
 PREFILL(tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x1b6ab9f5c86a2871u);
 PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0x2b20568b553278b1u);
@@ -1397,29 +957,10 @@ PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GA
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0xbb0524e2864cc351u);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xbb0524e2864cc351u);
 PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x1957f124f809af11u);
-PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0x0a5c6d14288bf1b1u);
-PREFILL(tq_prefill_d128_g3_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 3, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x0a5c6d14288bf1b1u);
-PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x97f4b339bc942ff1u);
-PREFILL(tq_prefill_d128_g3_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 3, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x97f4b339bc942ff1u);
-PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x1417a85867e29a91u);
-PREFILL(tq_prefill_d128_g3_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 3, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x1417a85867e29a91u);
-PREFILL(tq_prefill_d128_g3_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0xd4f2bdc35ecd8af1u);
-PREFILL(tq_prefill_d128_g3_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 3, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xd4f2bdc35ecd8af1u);
-PREFILL(tq_prefill_d128_g3_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x1b6ab9f5c86a2871u);
-PREFILL(tq_prefill_d128_g3_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 3, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x1b6ab9f5c86a2871u);
-PREFILL(tq_prefill_d128_g3_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0x2b20568b553278b1u);
-PREFILL(tq_prefill_d128_g3_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 3, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x2b20568b553278b1u);
-PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0xbb0524e2864cc351u);
-PREFILL(tq_prefill_d128_g3_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 3, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xbb0524e2864cc351u);
-PREFILL(tq_prefill_d128_g3_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 3, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x1957f124f809af11u);
-PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0x0a5c6d14288bf1b1u);
-PREFILL(tq_prefill_d128_g4_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 4, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x0a5c6d14288bf1b1u);
 PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x97f4b339bc942ff1u);
 PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x97f4b339bc942ff1u);
 PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x1417a85867e29a91u);
 PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x1417a85867e29a91u);
-PREFILL(tq_prefill_d128_g4_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0xd4f2bdc35ecd8af1u);
-PREFILL(tq_prefill_d128_g4_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 4, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xd4f2bdc35ecd8af1u);
 PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x1b6ab9f5c86a2871u);
 PREFILL(tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x1b6ab9f5c86a2871u);
 PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0x2b20568b553278b1u);
@@ -1427,14 +968,10 @@ PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GA
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0xbb0524e2864cc351u);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xbb0524e2864cc351u);
 PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x1957f124f809af11u);
-PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_rows__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_rows__c, tqk_turbo2_d128_v_panel_rows__c, "rows", 1, 0x0a5c6d14288bf1b1u);
-PREFILL(tq_prefill_d128_g8_kturbo2_vturbo2_tile_cpu__c, &SPEC_TURBO2_D128, &SPEC_TURBO2_D128, 128, 128, 8, tqk_turbo2_d128_k_panel_tile_cpu__c, tqk_turbo2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x0a5c6d14288bf1b1u);
 PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x97f4b339bc942ff1u);
 PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x97f4b339bc942ff1u);
 PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x1417a85867e29a91u);
 PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x1417a85867e29a91u);
-PREFILL(tq_prefill_d128_g8_kgain2_vgain2_rows__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_rows__c, tqk_gain2_d128_v_panel_rows__c, "rows", 1, 0xd4f2bdc35ecd8af1u);
-PREFILL(tq_prefill_d128_g8_kgain2_vgain2_tile_cpu__c, &SPEC_GAIN2_D128, &SPEC_GAIN2_D128, 128, 128, 8, tqk_gain2_d128_k_panel_tile_cpu__c, tqk_gain2_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xd4f2bdc35ecd8af1u);
 PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x1b6ab9f5c86a2871u);
 PREFILL(tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x1b6ab9f5c86a2871u);
 PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0x2b20568b553278b1u);
@@ -1444,18 +981,12 @@ PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_
 PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x1957f124f809af11u);
 
 static const tq_variant *const VARIANTS[] = {
-    &tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t128,
-    &tq_decode_d64_g1_kturbo2_vturbo2_rows__c_t64,
-    &tq_decode_d64_g1_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64,
     &tq_decode_d64_g1_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64,
     &tq_decode_d64_g1_kturbo4_vturbo4_tile_cpu__c_t128,
-    &tq_decode_d64_g1_kgain2_vgain2_rows__c_t128,
-    &tq_decode_d64_g1_kgain2_vgain2_rows__c_t64,
-    &tq_decode_d64_g1_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d64_g1_kgain3_vgain3_rows__c_t128,
     &tq_decode_d64_g1_kgain3_vgain3_rows__c_t64,
     &tq_decode_d64_g1_kgain3_vgain3_tile_cpu__c_t128,
@@ -1467,41 +998,12 @@ static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d64_g1_kf16_vf16_rows__c_t128,
     &tq_decode_d64_g1_kf16_vf16_rows__c_t64,
-    &tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t128,
-    &tq_decode_d64_g3_kturbo2_vturbo2_rows__c_t64,
-    &tq_decode_d64_g3_kturbo2_vturbo2_tile_cpu__c_t128,
-    &tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t128,
-    &tq_decode_d64_g3_kturbo3_vturbo3_rows__c_t64,
-    &tq_decode_d64_g3_kturbo3_vturbo3_tile_cpu__c_t128,
-    &tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t128,
-    &tq_decode_d64_g3_kturbo4_vturbo4_rows__c_t64,
-    &tq_decode_d64_g3_kturbo4_vturbo4_tile_cpu__c_t128,
-    &tq_decode_d64_g3_kgain2_vgain2_rows__c_t128,
-    &tq_decode_d64_g3_kgain2_vgain2_rows__c_t64,
-    &tq_decode_d64_g3_kgain2_vgain2_tile_cpu__c_t128,
-    &tq_decode_d64_g3_kgain3_vgain3_rows__c_t128,
-    &tq_decode_d64_g3_kgain3_vgain3_rows__c_t64,
-    &tq_decode_d64_g3_kgain3_vgain3_tile_cpu__c_t128,
-    &tq_decode_d64_g3_kgain4_vgain4_rows__c_t128,
-    &tq_decode_d64_g3_kgain4_vgain4_rows__c_t64,
-    &tq_decode_d64_g3_kgain4_vgain4_tile_cpu__c_t128,
-    &tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t128,
-    &tq_decode_d64_g3_kq8_0_vq8_0_rows__c_t64,
-    &tq_decode_d64_g3_kq8_0_vq8_0_tile_cpu__c_t128,
-    &tq_decode_d64_g3_kf16_vf16_rows__c_t128,
-    &tq_decode_d64_g3_kf16_vf16_rows__c_t64,
-    &tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t128,
-    &tq_decode_d64_g4_kturbo2_vturbo2_rows__c_t64,
-    &tq_decode_d64_g4_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64,
     &tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64,
     &tq_decode_d64_g4_kturbo4_vturbo4_tile_cpu__c_t128,
-    &tq_decode_d64_g4_kgain2_vgain2_rows__c_t128,
-    &tq_decode_d64_g4_kgain2_vgain2_rows__c_t64,
-    &tq_decode_d64_g4_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d64_g4_kgain3_vgain3_rows__c_t128,
     &tq_decode_d64_g4_kgain3_vgain3_rows__c_t64,
     &tq_decode_d64_g4_kgain3_vgain3_tile_cpu__c_t128,
@@ -1513,18 +1015,12 @@ static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d64_g4_kf16_vf16_rows__c_t128,
     &tq_decode_d64_g4_kf16_vf16_rows__c_t64,
-    &tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t128,
-    &tq_decode_d64_g8_kturbo2_vturbo2_rows__c_t64,
-    &tq_decode_d64_g8_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64,
     &tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64,
     &tq_decode_d64_g8_kturbo4_vturbo4_tile_cpu__c_t128,
-    &tq_decode_d64_g8_kgain2_vgain2_rows__c_t128,
-    &tq_decode_d64_g8_kgain2_vgain2_rows__c_t64,
-    &tq_decode_d64_g8_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d64_g8_kgain3_vgain3_rows__c_t128,
     &tq_decode_d64_g8_kgain3_vgain3_rows__c_t64,
     &tq_decode_d64_g8_kgain3_vgain3_tile_cpu__c_t128,
@@ -1536,18 +1032,12 @@ static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d64_g8_kf16_vf16_rows__c_t128,
     &tq_decode_d64_g8_kf16_vf16_rows__c_t64,
-    &tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t128,
-    &tq_decode_d128_g1_kturbo2_vturbo2_rows__c_t64,
-    &tq_decode_d128_g1_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64,
     &tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64,
     &tq_decode_d128_g1_kturbo4_vturbo4_tile_cpu__c_t128,
-    &tq_decode_d128_g1_kgain2_vgain2_rows__c_t128,
-    &tq_decode_d128_g1_kgain2_vgain2_rows__c_t64,
-    &tq_decode_d128_g1_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d128_g1_kgain3_vgain3_rows__c_t128,
     &tq_decode_d128_g1_kgain3_vgain3_rows__c_t64,
     &tq_decode_d128_g1_kgain3_vgain3_tile_cpu__c_t128,
@@ -1559,41 +1049,12 @@ static const tq_variant *const VARIANTS[] = {
     &tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d128_g1_kf16_vf16_rows__c_t128,
     &tq_decode_d128_g1_kf16_vf16_rows__c_t64,
-    &tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t128,
-    &tq_decode_d128_g3_kturbo2_vturbo2_rows__c_t64,
-    &tq_decode_d128_g3_kturbo2_vturbo2_tile_cpu__c_t128,
-    &tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t128,
-    &tq_decode_d128_g3_kturbo3_vturbo3_rows__c_t64,
-    &tq_decode_d128_g3_kturbo3_vturbo3_tile_cpu__c_t128,
-    &tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t128,
-    &tq_decode_d128_g3_kturbo4_vturbo4_rows__c_t64,
-    &tq_decode_d128_g3_kturbo4_vturbo4_tile_cpu__c_t128,
-    &tq_decode_d128_g3_kgain2_vgain2_rows__c_t128,
-    &tq_decode_d128_g3_kgain2_vgain2_rows__c_t64,
-    &tq_decode_d128_g3_kgain2_vgain2_tile_cpu__c_t128,
-    &tq_decode_d128_g3_kgain3_vgain3_rows__c_t128,
-    &tq_decode_d128_g3_kgain3_vgain3_rows__c_t64,
-    &tq_decode_d128_g3_kgain3_vgain3_tile_cpu__c_t128,
-    &tq_decode_d128_g3_kgain4_vgain4_rows__c_t128,
-    &tq_decode_d128_g3_kgain4_vgain4_rows__c_t64,
-    &tq_decode_d128_g3_kgain4_vgain4_tile_cpu__c_t128,
-    &tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t128,
-    &tq_decode_d128_g3_kq8_0_vq8_0_rows__c_t64,
-    &tq_decode_d128_g3_kq8_0_vq8_0_tile_cpu__c_t128,
-    &tq_decode_d128_g3_kf16_vf16_rows__c_t128,
-    &tq_decode_d128_g3_kf16_vf16_rows__c_t64,
-    &tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t128,
-    &tq_decode_d128_g4_kturbo2_vturbo2_rows__c_t64,
-    &tq_decode_d128_g4_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64,
     &tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64,
     &tq_decode_d128_g4_kturbo4_vturbo4_tile_cpu__c_t128,
-    &tq_decode_d128_g4_kgain2_vgain2_rows__c_t128,
-    &tq_decode_d128_g4_kgain2_vgain2_rows__c_t64,
-    &tq_decode_d128_g4_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d128_g4_kgain3_vgain3_rows__c_t128,
     &tq_decode_d128_g4_kgain3_vgain3_rows__c_t64,
     &tq_decode_d128_g4_kgain3_vgain3_tile_cpu__c_t128,
@@ -1605,18 +1066,12 @@ static const tq_variant *const VARIANTS[] = {
     &tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d128_g4_kf16_vf16_rows__c_t128,
     &tq_decode_d128_g4_kf16_vf16_rows__c_t64,
-    &tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t128,
-    &tq_decode_d128_g8_kturbo2_vturbo2_rows__c_t64,
-    &tq_decode_d128_g8_kturbo2_vturbo2_tile_cpu__c_t128,
     &tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128,
     &tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64,
     &tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__c_t128,
     &tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128,
     &tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64,
     &tq_decode_d128_g8_kturbo4_vturbo4_tile_cpu__c_t128,
-    &tq_decode_d128_g8_kgain2_vgain2_rows__c_t128,
-    &tq_decode_d128_g8_kgain2_vgain2_rows__c_t64,
-    &tq_decode_d128_g8_kgain2_vgain2_tile_cpu__c_t128,
     &tq_decode_d128_g8_kgain3_vgain3_rows__c_t128,
     &tq_decode_d128_g8_kgain3_vgain3_rows__c_t64,
     &tq_decode_d128_g8_kgain3_vgain3_tile_cpu__c_t128,
@@ -1628,14 +1083,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__c_t128,
     &tq_decode_d128_g8_kf16_vf16_rows__c_t128,
     &tq_decode_d128_g8_kf16_vf16_rows__c_t64,
-    &tq_append_d64_kturbo2_rows__c,
-    &tq_append_d64_kturbo2_tile_cpu__c,
     &tq_append_d64_kturbo3_rows__c,
     &tq_append_d64_kturbo3_tile_cpu__c,
     &tq_append_d64_kturbo4_rows__c,
     &tq_append_d64_kturbo4_tile_cpu__c,
-    &tq_append_d64_kgain2_rows__c,
-    &tq_append_d64_kgain2_tile_cpu__c,
     &tq_append_d64_kgain3_rows__c,
     &tq_append_d64_kgain3_tile_cpu__c,
     &tq_append_d64_kgain4_rows__c,
@@ -1643,14 +1094,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_append_d64_kq8_0_rows__c,
     &tq_append_d64_kq8_0_tile_cpu__c,
     &tq_append_d64_kf16_rows__c,
-    &tq_append_d128_kturbo2_rows__c,
-    &tq_append_d128_kturbo2_tile_cpu__c,
     &tq_append_d128_kturbo3_rows__c,
     &tq_append_d128_kturbo3_tile_cpu__c,
     &tq_append_d128_kturbo4_rows__c,
     &tq_append_d128_kturbo4_tile_cpu__c,
-    &tq_append_d128_kgain2_rows__c,
-    &tq_append_d128_kgain2_tile_cpu__c,
     &tq_append_d128_kgain3_rows__c,
     &tq_append_d128_kgain3_tile_cpu__c,
     &tq_append_d128_kgain4_rows__c,
@@ -1658,14 +1105,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_append_d128_kq8_0_rows__c,
     &tq_append_d128_kq8_0_tile_cpu__c,
     &tq_append_d128_kf16_rows__c,
-    &tq_append_d64_vturbo2_rows__c,
-    &tq_append_d64_vturbo2_tile_cpu__c,
     &tq_append_d64_vturbo3_rows__c,
     &tq_append_d64_vturbo3_tile_cpu__c,
     &tq_append_d64_vturbo4_rows__c,
     &tq_append_d64_vturbo4_tile_cpu__c,
-    &tq_append_d64_vgain2_rows__c,
-    &tq_append_d64_vgain2_tile_cpu__c,
     &tq_append_d64_vgain3_rows__c,
     &tq_append_d64_vgain3_tile_cpu__c,
     &tq_append_d64_vgain4_rows__c,
@@ -1673,14 +1116,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_append_d64_vq8_0_rows__c,
     &tq_append_d64_vq8_0_tile_cpu__c,
     &tq_append_d64_vf16_rows__c,
-    &tq_append_d128_vturbo2_rows__c,
-    &tq_append_d128_vturbo2_tile_cpu__c,
     &tq_append_d128_vturbo3_rows__c,
     &tq_append_d128_vturbo3_tile_cpu__c,
     &tq_append_d128_vturbo4_rows__c,
     &tq_append_d128_vturbo4_tile_cpu__c,
-    &tq_append_d128_vgain2_rows__c,
-    &tq_append_d128_vgain2_tile_cpu__c,
     &tq_append_d128_vgain3_rows__c,
     &tq_append_d128_vgain3_tile_cpu__c,
     &tq_append_d128_vgain4_rows__c,
@@ -1688,14 +1127,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_append_d128_vq8_0_rows__c,
     &tq_append_d128_vq8_0_tile_cpu__c,
     &tq_append_d128_vf16_rows__c,
-    &tq_dequantise_d64_kturbo2_rows__c,
-    &tq_dequantise_d64_kturbo2_tile_cpu__c,
     &tq_dequantise_d64_kturbo3_rows__c,
     &tq_dequantise_d64_kturbo3_tile_cpu__c,
     &tq_dequantise_d64_kturbo4_rows__c,
     &tq_dequantise_d64_kturbo4_tile_cpu__c,
-    &tq_dequantise_d64_kgain2_rows__c,
-    &tq_dequantise_d64_kgain2_tile_cpu__c,
     &tq_dequantise_d64_kgain3_rows__c,
     &tq_dequantise_d64_kgain3_tile_cpu__c,
     &tq_dequantise_d64_kgain4_rows__c,
@@ -1703,14 +1138,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_dequantise_d64_kq8_0_rows__c,
     &tq_dequantise_d64_kq8_0_tile_cpu__c,
     &tq_dequantise_d64_kf16_rows__c,
-    &tq_dequantise_d128_kturbo2_rows__c,
-    &tq_dequantise_d128_kturbo2_tile_cpu__c,
     &tq_dequantise_d128_kturbo3_rows__c,
     &tq_dequantise_d128_kturbo3_tile_cpu__c,
     &tq_dequantise_d128_kturbo4_rows__c,
     &tq_dequantise_d128_kturbo4_tile_cpu__c,
-    &tq_dequantise_d128_kgain2_rows__c,
-    &tq_dequantise_d128_kgain2_tile_cpu__c,
     &tq_dequantise_d128_kgain3_rows__c,
     &tq_dequantise_d128_kgain3_tile_cpu__c,
     &tq_dequantise_d128_kgain4_rows__c,
@@ -1718,14 +1149,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_dequantise_d128_kq8_0_rows__c,
     &tq_dequantise_d128_kq8_0_tile_cpu__c,
     &tq_dequantise_d128_kf16_rows__c,
-    &tq_dequantise_d64_vturbo2_rows__c,
-    &tq_dequantise_d64_vturbo2_tile_cpu__c,
     &tq_dequantise_d64_vturbo3_rows__c,
     &tq_dequantise_d64_vturbo3_tile_cpu__c,
     &tq_dequantise_d64_vturbo4_rows__c,
     &tq_dequantise_d64_vturbo4_tile_cpu__c,
-    &tq_dequantise_d64_vgain2_rows__c,
-    &tq_dequantise_d64_vgain2_tile_cpu__c,
     &tq_dequantise_d64_vgain3_rows__c,
     &tq_dequantise_d64_vgain3_tile_cpu__c,
     &tq_dequantise_d64_vgain4_rows__c,
@@ -1733,14 +1160,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_dequantise_d64_vq8_0_rows__c,
     &tq_dequantise_d64_vq8_0_tile_cpu__c,
     &tq_dequantise_d64_vf16_rows__c,
-    &tq_dequantise_d128_vturbo2_rows__c,
-    &tq_dequantise_d128_vturbo2_tile_cpu__c,
     &tq_dequantise_d128_vturbo3_rows__c,
     &tq_dequantise_d128_vturbo3_tile_cpu__c,
     &tq_dequantise_d128_vturbo4_rows__c,
     &tq_dequantise_d128_vturbo4_tile_cpu__c,
-    &tq_dequantise_d128_vgain2_rows__c,
-    &tq_dequantise_d128_vgain2_tile_cpu__c,
     &tq_dequantise_d128_vgain3_rows__c,
     &tq_dequantise_d128_vgain3_tile_cpu__c,
     &tq_dequantise_d128_vgain4_rows__c,
@@ -1748,42 +1171,30 @@ static const tq_variant *const VARIANTS[] = {
     &tq_dequantise_d128_vq8_0_rows__c,
     &tq_dequantise_d128_vq8_0_tile_cpu__c,
     &tq_dequantise_d128_vf16_rows__c,
-    &tq_repack_d64_kturbo2_tile_cpu__c,
     &tq_repack_d64_kturbo3_tile_cpu__c,
     &tq_repack_d64_kturbo4_tile_cpu__c,
-    &tq_repack_d64_kgain2_tile_cpu__c,
     &tq_repack_d64_kgain3_tile_cpu__c,
     &tq_repack_d64_kgain4_tile_cpu__c,
     &tq_repack_d64_kq8_0_tile_cpu__c,
-    &tq_repack_d128_kturbo2_tile_cpu__c,
     &tq_repack_d128_kturbo3_tile_cpu__c,
     &tq_repack_d128_kturbo4_tile_cpu__c,
-    &tq_repack_d128_kgain2_tile_cpu__c,
     &tq_repack_d128_kgain3_tile_cpu__c,
     &tq_repack_d128_kgain4_tile_cpu__c,
     &tq_repack_d128_kq8_0_tile_cpu__c,
-    &tq_repack_d64_vturbo2_tile_cpu__c,
     &tq_repack_d64_vturbo3_tile_cpu__c,
     &tq_repack_d64_vturbo4_tile_cpu__c,
-    &tq_repack_d64_vgain2_tile_cpu__c,
     &tq_repack_d64_vgain3_tile_cpu__c,
     &tq_repack_d64_vgain4_tile_cpu__c,
     &tq_repack_d64_vq8_0_tile_cpu__c,
-    &tq_repack_d128_vturbo2_tile_cpu__c,
     &tq_repack_d128_vturbo3_tile_cpu__c,
     &tq_repack_d128_vturbo4_tile_cpu__c,
-    &tq_repack_d128_vgain2_tile_cpu__c,
     &tq_repack_d128_vgain3_tile_cpu__c,
     &tq_repack_d128_vgain4_tile_cpu__c,
     &tq_repack_d128_vq8_0_tile_cpu__c,
-    &tq_prefill_d64_g1_kturbo2_vturbo2_rows__c,
-    &tq_prefill_d64_g1_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d64_g1_kturbo3_vturbo3_rows__c,
     &tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d64_g1_kturbo4_vturbo4_rows__c,
     &tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__c,
-    &tq_prefill_d64_g1_kgain2_vgain2_rows__c,
-    &tq_prefill_d64_g1_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d64_g1_kgain3_vgain3_rows__c,
     &tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d64_g1_kgain4_vgain4_rows__c,
@@ -1791,29 +1202,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_prefill_d64_g1_kq8_0_vq8_0_rows__c,
     &tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d64_g1_kf16_vf16_rows__c,
-    &tq_prefill_d64_g3_kturbo2_vturbo2_rows__c,
-    &tq_prefill_d64_g3_kturbo2_vturbo2_tile_cpu__c,
-    &tq_prefill_d64_g3_kturbo3_vturbo3_rows__c,
-    &tq_prefill_d64_g3_kturbo3_vturbo3_tile_cpu__c,
-    &tq_prefill_d64_g3_kturbo4_vturbo4_rows__c,
-    &tq_prefill_d64_g3_kturbo4_vturbo4_tile_cpu__c,
-    &tq_prefill_d64_g3_kgain2_vgain2_rows__c,
-    &tq_prefill_d64_g3_kgain2_vgain2_tile_cpu__c,
-    &tq_prefill_d64_g3_kgain3_vgain3_rows__c,
-    &tq_prefill_d64_g3_kgain3_vgain3_tile_cpu__c,
-    &tq_prefill_d64_g3_kgain4_vgain4_rows__c,
-    &tq_prefill_d64_g3_kgain4_vgain4_tile_cpu__c,
-    &tq_prefill_d64_g3_kq8_0_vq8_0_rows__c,
-    &tq_prefill_d64_g3_kq8_0_vq8_0_tile_cpu__c,
-    &tq_prefill_d64_g3_kf16_vf16_rows__c,
-    &tq_prefill_d64_g4_kturbo2_vturbo2_rows__c,
-    &tq_prefill_d64_g4_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d64_g4_kturbo3_vturbo3_rows__c,
     &tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d64_g4_kturbo4_vturbo4_rows__c,
     &tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__c,
-    &tq_prefill_d64_g4_kgain2_vgain2_rows__c,
-    &tq_prefill_d64_g4_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d64_g4_kgain3_vgain3_rows__c,
     &tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d64_g4_kgain4_vgain4_rows__c,
@@ -1821,14 +1213,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_prefill_d64_g4_kq8_0_vq8_0_rows__c,
     &tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d64_g4_kf16_vf16_rows__c,
-    &tq_prefill_d64_g8_kturbo2_vturbo2_rows__c,
-    &tq_prefill_d64_g8_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d64_g8_kturbo3_vturbo3_rows__c,
     &tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d64_g8_kturbo4_vturbo4_rows__c,
     &tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__c,
-    &tq_prefill_d64_g8_kgain2_vgain2_rows__c,
-    &tq_prefill_d64_g8_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d64_g8_kgain3_vgain3_rows__c,
     &tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d64_g8_kgain4_vgain4_rows__c,
@@ -1836,14 +1224,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_prefill_d64_g8_kq8_0_vq8_0_rows__c,
     &tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d64_g8_kf16_vf16_rows__c,
-    &tq_prefill_d128_g1_kturbo2_vturbo2_rows__c,
-    &tq_prefill_d128_g1_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d128_g1_kturbo3_vturbo3_rows__c,
     &tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d128_g1_kturbo4_vturbo4_rows__c,
     &tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__c,
-    &tq_prefill_d128_g1_kgain2_vgain2_rows__c,
-    &tq_prefill_d128_g1_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d128_g1_kgain3_vgain3_rows__c,
     &tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d128_g1_kgain4_vgain4_rows__c,
@@ -1851,29 +1235,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_prefill_d128_g1_kq8_0_vq8_0_rows__c,
     &tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d128_g1_kf16_vf16_rows__c,
-    &tq_prefill_d128_g3_kturbo2_vturbo2_rows__c,
-    &tq_prefill_d128_g3_kturbo2_vturbo2_tile_cpu__c,
-    &tq_prefill_d128_g3_kturbo3_vturbo3_rows__c,
-    &tq_prefill_d128_g3_kturbo3_vturbo3_tile_cpu__c,
-    &tq_prefill_d128_g3_kturbo4_vturbo4_rows__c,
-    &tq_prefill_d128_g3_kturbo4_vturbo4_tile_cpu__c,
-    &tq_prefill_d128_g3_kgain2_vgain2_rows__c,
-    &tq_prefill_d128_g3_kgain2_vgain2_tile_cpu__c,
-    &tq_prefill_d128_g3_kgain3_vgain3_rows__c,
-    &tq_prefill_d128_g3_kgain3_vgain3_tile_cpu__c,
-    &tq_prefill_d128_g3_kgain4_vgain4_rows__c,
-    &tq_prefill_d128_g3_kgain4_vgain4_tile_cpu__c,
-    &tq_prefill_d128_g3_kq8_0_vq8_0_rows__c,
-    &tq_prefill_d128_g3_kq8_0_vq8_0_tile_cpu__c,
-    &tq_prefill_d128_g3_kf16_vf16_rows__c,
-    &tq_prefill_d128_g4_kturbo2_vturbo2_rows__c,
-    &tq_prefill_d128_g4_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d128_g4_kturbo3_vturbo3_rows__c,
     &tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d128_g4_kturbo4_vturbo4_rows__c,
     &tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__c,
-    &tq_prefill_d128_g4_kgain2_vgain2_rows__c,
-    &tq_prefill_d128_g4_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d128_g4_kgain3_vgain3_rows__c,
     &tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d128_g4_kgain4_vgain4_rows__c,
@@ -1881,14 +1246,10 @@ static const tq_variant *const VARIANTS[] = {
     &tq_prefill_d128_g4_kq8_0_vq8_0_rows__c,
     &tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__c,
     &tq_prefill_d128_g4_kf16_vf16_rows__c,
-    &tq_prefill_d128_g8_kturbo2_vturbo2_rows__c,
-    &tq_prefill_d128_g8_kturbo2_vturbo2_tile_cpu__c,
     &tq_prefill_d128_g8_kturbo3_vturbo3_rows__c,
     &tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__c,
     &tq_prefill_d128_g8_kturbo4_vturbo4_rows__c,
     &tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__c,
-    &tq_prefill_d128_g8_kgain2_vgain2_rows__c,
-    &tq_prefill_d128_g8_kgain2_vgain2_tile_cpu__c,
     &tq_prefill_d128_g8_kgain3_vgain3_rows__c,
     &tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__c,
     &tq_prefill_d128_g8_kgain4_vgain4_rows__c,

@@ -101,9 +101,6 @@ static void finish(const float *acc, float *out) {
 TQ_AT_GQA(1)
 const tq_k_stage tqk_f16_d64_k_g1_rows__x86_64_v3 = {sizeof(query) + 1 * HEAD_DIM * sizeof(float), prepare_g1, score_g1};
 const tq_v_stage tqk_f16_d64_v_g1_rows__x86_64_v3 = {0, 0.0f, 0, HEAD_DIM, NULL, accumulate_g1, finish};
-TQ_AT_GQA(3)
-const tq_k_stage tqk_f16_d64_k_g3_rows__x86_64_v3 = {sizeof(query) + 3 * HEAD_DIM * sizeof(float), prepare_g3, score_g3};
-const tq_v_stage tqk_f16_d64_v_g3_rows__x86_64_v3 = {0, 0.0f, 0, HEAD_DIM, NULL, accumulate_g3, finish};
 TQ_AT_GQA(4)
 const tq_k_stage tqk_f16_d64_k_g4_rows__x86_64_v3 = {sizeof(query) + 4 * HEAD_DIM * sizeof(float), prepare_g4, score_g4};
 const tq_v_stage tqk_f16_d64_v_g4_rows__x86_64_v3 = {0, 0.0f, 0, HEAD_DIM, NULL, accumulate_g4, finish};

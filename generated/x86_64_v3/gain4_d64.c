@@ -653,36 +653,6 @@ static void attend_v_g1_tile_cpu(const tq_keys *keys, const void *weights, int n
 const tq_k_stage tqk_gain4_d64_k_g1_tile_cpu__x86_64_v3 = {PREPARED_BYTES(1), prepare_g1, attend_k_g1_tile_cpu};
 const tq_v_stage tqk_gain4_d64_v_g1_tile_cpu__x86_64_v3 = {
     N_BLOCKS, 0x1.0a2ep+18f, 0, ACC_VALUES, scales_tile_cpu, attend_v_g1_tile_cpu, finish};
-static void prepare_g3(const float *q, size_t q_head_stride, float factor, void *prepared) {
-    prepare(3, q, q_head_stride, factor, prepared);
-}
-static void score_1_g3(const batch *batch) {
-    score_batch(3, 1, batch);
-}
-static void accumulate_set2_g3(const set *s) {
-    accumulate_set(3, 2, 0, 0, s);
-}
-static const set_functions FUNCTIONS_G3 = {.set2 = accumulate_set2_g3};
-static void attend_k_g3_rows(const void *prepared, const tq_keys *keys, float *scores) {
-    score(3, 0, prepared, keys, scores, NULL, score_1_g3);
-}
-static void attend_v_g3_rows(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
-                                const float *decay, float *acc) {
-    accumulate(3, 0, keys, weights, n_scales, factor, decay, acc, &FUNCTIONS_G3);
-}
-const tq_k_stage tqk_gain4_d64_k_g3_rows__x86_64_v3 = {PREPARED_BYTES(3), prepare_g3, attend_k_g3_rows};
-const tq_v_stage tqk_gain4_d64_v_g3_rows__x86_64_v3 = {
-    N_BLOCKS, 0x1.0a2ep+18f, 0, ACC_VALUES, scales_rows, attend_v_g3_rows, finish};
-static void attend_k_g3_tile_cpu(const void *prepared, const tq_keys *keys, float *scores) {
-    score(3, 1, prepared, keys, scores, NULL, score_1_g3);
-}
-static void attend_v_g3_tile_cpu(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
-                                const float *decay, float *acc) {
-    accumulate(3, 1, keys, weights, n_scales, factor, decay, acc, &FUNCTIONS_G3);
-}
-const tq_k_stage tqk_gain4_d64_k_g3_tile_cpu__x86_64_v3 = {PREPARED_BYTES(3), prepare_g3, attend_k_g3_tile_cpu};
-const tq_v_stage tqk_gain4_d64_v_g3_tile_cpu__x86_64_v3 = {
-    N_BLOCKS, 0x1.0a2ep+18f, 0, ACC_VALUES, scales_tile_cpu, attend_v_g3_tile_cpu, finish};
 static void prepare_g4(const float *q, size_t q_head_stride, float factor, void *prepared) {
     prepare(4, q, q_head_stride, factor, prepared);
 }
