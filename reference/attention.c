@@ -82,6 +82,25 @@ static const uint8_t *row_at(const tq_cache *cache, int s, int h, int slot) {
            (size_t)slot * cache->token_stride;
 }
 
+/* T of a chunk's levels, in size. Blocks with scales of their own have weights that are rounded each by itself: then what
+ * each becomes alone adds up by squares, if that is more. */
+static void rotate_unit(const tq_format_spec *format, const tq_chunk *chunk, const double *scale, double *unit) {
+    double alone[TQ_MAX_HEAD_DIM], squares[TQ_MAX_HEAD_DIM] = {0};
+    int n = chunk->size, equal = 1;
+    for (int i = 1; i < n; i++)
+        equal &= scale[i] == scale[0];
+    for (int b = 0; !equal && b < n; b += format->block) {
+        for (int i = 0; i < n; i++)
+            alone[i] = i / format->block == b / format->block ? unit[i] : 0;
+        tq_ref_transform(chunk, alone);
+        for (int i = 0; i < n; i++)
+            squares[i] += alone[i] * alone[i];
+    }
+    tq_ref_transform(chunk, unit);
+    for (int i = 0; i < n; i++)
+        unit[i] = fmax(fabs(unit[i]), sqrt(squares[i]));
+}
+
 static void decode_unit(const tq_format_spec *format, const uint8_t *row, double *unit, double *stored, double *scale) {
     tq_ref_codes codes;
     tq_ref_unpack(format, row, &codes);
@@ -92,8 +111,10 @@ static void decode_unit(const tq_format_spec *format, const uint8_t *row, double
         unit[i] = tq_ref_level(format, &codes, i);
         stored[i] = codes.scale[i] * step * unit[i];
     }
-    for (int c = 0; format->rotated && c < format->n_chunks; c++)
-        tq_ref_transform(&format->chunks[c], unit + format->chunks[c].first_value);
+    for (int c = 0; format->rotated && c < format->n_chunks; c++) {
+        int first = format->chunks[c].first_value;
+        rotate_unit(format, &format->chunks[c], codes.scale + first, unit + first);
+    }
 }
 
 static void decode_rows(const tq_format_spec *format, tq_side side, const tq_cache *cache, const tq_cache *sinks,

@@ -34,7 +34,7 @@ static problem_spec case_spec(const tq_variant *variant, int contract, int n_kv)
                          .n_kv = {n_kv},
                          .interleaved = (contract + n_kv) % 2,
                          .first_row = (31 * contract + 97 * n_kv) % BANK_ROWS,
-                         .spread_scales = n_kv > 1}; /* the bound takes the blocks of a row for rounded alike */
+                         .spread_scales = 1};
     const int tiled = variant->keys_per_unit > 1;
     if (contract % 3 == 1)
         spec.page_slots = tiled ? TQ_MAX_TILE << contract % 2 : TQ_GROUP << contract % 5;
