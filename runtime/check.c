@@ -1,5 +1,5 @@
-/* check.c: arguments of launches. Every message names the call, the argument, what was found and what is legal. */
-#include "internal.h"
+/* check.c: arguments of launches: what all share, then append, dequantise and repack. */
+#include "check.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -27,14 +27,14 @@ int tq_first_not_finite(const float *x, const float *mean, int n) {
     return i;
 }
 
-static tq_status check_range(const char *call, const char *what, int64_t found, int64_t low, int64_t high) {
+tq_status tq_check_range(const char *call, const char *what, int64_t found, int64_t low, int64_t high) {
     if (found >= low && found <= high)
         return TQ_OK;
     return tq_fail(TQ_ERR_ARGUMENT, "%s: %s is %lld; legal is %lld to %lld", call, what, (long long)found,
                    (long long)low, (long long)high);
 }
 
-static tq_status check_pointer(const char *call, const char *what, const void *pointer, size_t align) {
+tq_status tq_check_pointer(const char *call, const char *what, const void *pointer, size_t align) {
     if (!pointer)
         return tq_fail(TQ_ERR_ARGUMENT, "%s: %s is NULL", call, what);
     if ((uintptr_t)pointer % align)
@@ -42,17 +42,11 @@ static tq_status check_pointer(const char *call, const char *what, const void *p
     return TQ_OK;
 }
 
-static tq_status check_optional(const char *call, const char *what, const void *pointer, size_t align) {
-    return pointer ? check_pointer(call, what, pointer, align) : TQ_OK;
+tq_status tq_check_optional(const char *call, const char *what, const void *pointer, size_t align) {
+    return pointer ? tq_check_pointer(call, what, pointer, align) : TQ_OK;
 }
 
 /* ---- strides ---------------------------------------------------------------------------------------------------- */
-
-typedef struct dimension {
-    const char *what;
-    size_t stride;
-    int count;
-} dimension;
 
 static size_t saturating_add(size_t a, size_t b) {
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
@@ -64,11 +58,11 @@ static size_t saturating_multiply(size_t a, size_t b) {
 
 /* A dimension must step over all that lies within it: then no two rows overlap. *extent: in, of one row; out, of all.
  */
-static tq_status check_strides(const char *call, const char *of, dimension *dims, int n, const char *unit,
-                               size_t *extent) {
+tq_status tq_check_strides(const char *call, const char *of, tq_dimension *dims, int n, const char *unit,
+                           size_t *extent) {
     for (int i = 1; i < n; i++) /* innermost first */
         for (int j = i; j > 0 && dims[j].stride < dims[j - 1].stride; j--) {
-            dimension swap = dims[j];
+            tq_dimension swap = dims[j];
             dims[j] = dims[j - 1];
             dims[j - 1] = swap;
         }
@@ -84,41 +78,35 @@ static tq_status check_strides(const char *call, const char *of, dimension *dims
 }
 
 /* Values that a caller passes by strides. */
-static tq_status check_values(const char *call, const char *what, const void *pointer, size_t align, dimension *dims,
-                              int n, int head_dim) {
+tq_status tq_check_values(const char *call, const char *what, const void *pointer, size_t align, tq_dimension *dims,
+                          int n, int head_dim) {
     size_t extent = (size_t)head_dim;
-    tq_status status = check_pointer(call, what, pointer, align);
-    return status ? status : check_strides(call, "args.", dims, n, align == 2 ? "halves" : "floats", &extent);
+    tq_status status = tq_check_pointer(call, what, pointer, align);
+    return status ? status : tq_check_strides(call, "args.", dims, n, align == 2 ? "halves" : "floats", &extent);
 }
 
-static tq_status check_floats(const char *call, const char *what, const float *pointer, dimension *dims, int n,
-                              int head_dim) {
-    return check_values(call, what, pointer, sizeof(float), dims, n, head_dim);
+tq_status tq_check_floats(const char *call, const char *what, const float *pointer, tq_dimension *dims, int n,
+                          int head_dim) {
+    return tq_check_values(call, what, pointer, sizeof(float), dims, n, head_dim);
 }
 
 /* ---- caches ----------------------------------------------------------------------------------------------------- */
 
-/* What lies in a cache. */
-typedef struct unit {
-    size_t bytes;
-    int keys;
-} unit;
-
-static unit row_of_bytes(int bytes) {
-    return (unit){(size_t)bytes, 1};
+tq_unit tq_row_of_bytes(int bytes) {
+    return (tq_unit){(size_t)bytes, 1};
 }
 
-static unit unit_of(const tq_plan *plan, const tq_format_spec *format) {
+tq_unit tq_unit_of(const tq_plan *plan, const tq_format_spec *format) {
     int keys = tq_keys_per_unit(plan->variant);
-    return (unit){tq_unit_bytes(format, keys), keys};
+    return (tq_unit){tq_unit_bytes(format, keys), keys};
 }
 
-static int units_in(unit unit, int slots) {
+static int units_in(tq_unit unit, int slots) {
     return slots / unit.keys + (slots % unit.keys != 0);
 }
 
 static tq_status check_pages(const char *call, const char *what, const tq_plan *plan, const tq_cache *cache,
-                             unit unit) {
+                             tq_unit unit) {
     int64_t slots = (int64_t)cache->pages_stride * cache->page_slots;
     /* Kernels of CPUs read groups of rows. */
     int least = unit.keys == 1 && !tq_on_gpu(plan) ? TQ_GROUP : unit.keys;
@@ -136,8 +124,8 @@ static tq_status check_pages(const char *call, const char *what, const tq_plan *
 }
 
 /* On the CPU: do the pages of slots first .. end-1 of a sequence lie in the buffer? */
-static tq_status check_page_numbers(const char *call, const char *what, const tq_plan *plan, const tq_cache *cache,
-                                    unit unit, int sequence, int first, int end) {
+tq_status tq_check_page_numbers(const char *call, const char *what, const tq_plan *plan, const tq_cache *cache,
+                                tq_unit unit, int sequence, int first, int end) {
     if (!cache->pages || tq_on_gpu(plan) || first >= end)
         return TQ_OK;
     size_t one = unit.bytes + (size_t)(plan->n_kv_heads - 1) * cache->head_stride +
@@ -152,37 +140,37 @@ static tq_status check_page_numbers(const char *call, const char *what, const tq
 }
 
 /* What units and their strides are multiples of, in bytes: vectors of tiles do not straddle lines. */
-static size_t alignment_of(const tq_plan *plan, unit unit) {
+static size_t alignment_of(const tq_plan *plan, tq_unit unit) {
     return unit.keys == 1 ? 2 : tq_on_gpu(plan) ? 16 : 64;
 }
 
 /* For reading, seq_stride 0 lets all sequences share one cache. */
-static tq_status check_cache(const char *call, const char *what, const tq_plan *plan, const tq_cache *cache, unit unit,
-                             int batch, int reading) {
+tq_status tq_check_cache(const char *call, const char *what, const tq_plan *plan, const tq_cache *cache, tq_unit unit,
+                         int batch, int reading) {
     char name[64];
     int n_kv_heads = plan->n_kv_heads;
-    tq_status status = check_pointer(call, what, cache, sizeof(void *));
+    tq_status status = tq_check_pointer(call, what, cache, sizeof(void *));
     if (status)
         return status;
     snprintf(name, sizeof name, "%s.data", what);
     size_t multiple = alignment_of(plan, unit);
-    if ((status = check_pointer(call, name, cache->data, tq_on_gpu(plan) ? 16 : multiple)))
+    if ((status = tq_check_pointer(call, name, cache->data, tq_on_gpu(plan) ? 16 : multiple)))
         return status;
     snprintf(name, sizeof name, "%s.n_slots", what);
-    if ((status = check_range(call, name, cache->n_slots, 1, TQ_MAX_N_KV)))
+    if ((status = tq_check_range(call, name, cache->n_slots, 1, TQ_MAX_N_KV)))
         return status;
     int paged = cache->page_slots || cache->pages;
     if (paged && (status = check_pages(call, what, plan, cache, unit)))
         return status;
 
     snprintf(name, sizeof name, "%s.", what);
-    dimension dims[] = {{"token_stride", cache->token_stride, units_in(unit, cache->n_slots)},
-                        {"head_stride", cache->head_stride, n_kv_heads},
-                        {"seq_stride", cache->seq_stride, reading && cache->seq_stride == 0 ? 1 : batch}};
+    tq_dimension dims[] = {{"token_stride", cache->token_stride, units_in(unit, cache->n_slots)},
+                           {"head_stride", cache->head_stride, n_kv_heads},
+                           {"seq_stride", cache->seq_stride, reading && cache->seq_stride == 0 ? 1 : batch}};
     if (paged) {
         dims[0].count = cache->page_slots / unit.keys;
         /* How many pages there are is not known here: one more than one, if there may be several. */
-        dims[2] = (dimension){"page_stride", cache->page_stride, cache->pages_stride > 1 || batch > 1 ? 2 : 1};
+        dims[2] = (tq_dimension){"page_stride", cache->page_stride, cache->pages_stride > 1 || batch > 1 ? 2 : 1};
     }
     for (int i = 0; i < 3; i++)
         if (dims[i].stride % multiple)
@@ -194,7 +182,7 @@ static tq_status check_cache(const char *call, const char *what, const tq_plan *
             return tq_fail(TQ_ERR_ARGUMENT, "%s: %s%s is %zu; legal is at most %u", call, name, dims[i].what,
                            dims[i].stride, UINT32_MAX);
     size_t extent = unit.bytes;
-    if ((status = check_strides(call, name, dims, 3, "bytes", &extent)))
+    if ((status = tq_check_strides(call, name, dims, 3, "bytes", &extent)))
         return status;
     if (cache->bytes < extent && paged)
         return tq_fail(TQ_ERR_ARGUMENT,
@@ -209,8 +197,7 @@ static tq_status check_cache(const char *call, const char *what, const tq_plan *
 
 /* ---- launches --------------------------------------------------------------------------------------------------- */
 
-static tq_status check_launch(const char *call, tq_op op, const tq_plan *plan, const void *args,
-                              const tq_launch *launch) {
+tq_status tq_check_launch(const char *call, tq_op op, const tq_plan *plan, const void *args, const tq_launch *launch) {
     if (!plan || !args || !launch)
         return tq_fail(TQ_ERR_ARGUMENT, "%s: %s is NULL", call, !plan ? "plan" : !args ? "args" : "launch");
     if (plan->op != op)
@@ -219,18 +206,18 @@ static tq_status check_launch(const char *call, tq_op op, const tq_plan *plan, c
     if (launch->thread_count < 1)
         return tq_fail(TQ_ERR_ARGUMENT, "%s: launch.thread_count is %d; legal is at least 1", call,
                        launch->thread_count);
-    return check_range(call, "launch.thread_index", launch->thread_index, 0, launch->thread_count - 1);
+    return tq_check_range(call, "launch.thread_index", launch->thread_index, 0, launch->thread_count - 1);
 }
 
-/* Sequences are the last dimension of a grid, which may be this large. */
+/* Sequences are the last tq_dimension of a grid, which may be this large. */
 enum { MAX_GRID_Z = 65535 };
 
-static tq_status check_batch(const char *call, const tq_plan *plan, int batch) {
-    return check_range(call, "args.batch", batch, 1, tq_on_gpu(plan) ? MAX_GRID_Z : TQ_MAX_BATCH);
+tq_status tq_check_batch(const char *call, const tq_plan *plan, int batch) {
+    return tq_check_range(call, "args.batch", batch, 1, tq_on_gpu(plan) ? MAX_GRID_Z : TQ_MAX_BATCH);
 }
 
 static tq_status check_mean(const char *call, const tq_plan *plan, const float *mean) {
-    tq_status status = check_optional(call, "args.mean", mean, sizeof(float));
+    tq_status status = tq_check_optional(call, "args.mean", mean, sizeof(float));
     int n = plan->n_kv_heads * plan->head_dim;
     if (tq_on_gpu(plan))
         return status;
@@ -244,7 +231,7 @@ static tq_status check_mean(const char *call, const tq_plan *plan, const float *
 /* Contents of arrays: on other devices than the CPU nobody looks at them. */
 static tq_status check_first_slot(const char *call, const char *what, const tq_plan *plan, const int32_t *first_slot,
                                   int batch, int n_tokens, int n_slots) {
-    tq_status status = check_pointer(call, "args.first_slot", first_slot, sizeof(int32_t));
+    tq_status status = tq_check_pointer(call, "args.first_slot", first_slot, sizeof(int32_t));
     for (int s = 0; !status && !tq_on_gpu(plan) && s < batch; s++)
         if (first_slot[s] < 0 || first_slot[s] > n_slots - n_tokens)
             return tq_fail(TQ_ERR_ARGUMENT,
@@ -255,10 +242,10 @@ static tq_status check_first_slot(const char *call, const char *what, const tq_p
 
 /* The pages of the tokens that a launch moves. */
 static tq_status check_token_pages(const char *call, const char *what, const tq_plan *plan, const tq_cache *cache,
-                                   unit unit, const int32_t *first_slot, int batch, int n_tokens) {
+                                   tq_unit unit, const int32_t *first_slot, int batch, int n_tokens) {
     tq_status status = TQ_OK;
     for (int s = 0; !status && cache->pages && !tq_on_gpu(plan) && s < batch; s++)
-        status = check_page_numbers(call, what, plan, cache, unit, s, first_slot[s], first_slot[s] + n_tokens);
+        status = tq_check_page_numbers(call, what, plan, cache, unit, s, first_slot[s], first_slot[s] + n_tokens);
     return status;
 }
 
@@ -275,28 +262,28 @@ typedef struct row_args {
 
 static tq_status check_rows(const char *call, const tq_plan *plan, const row_args *args) {
     static const char cache[] = "args.cache";
-    tq_status status = check_batch(call, plan, args->batch);
+    tq_status status = tq_check_batch(call, plan, args->batch);
     if (status ||
-        (status =
-             check_cache(call, cache, plan, args->cache, unit_of(plan, plan->format), args->batch, args->reading)) ||
-        (status = check_range(call, "args.n_tokens", args->n_tokens, 0, args->cache->n_slots)) ||
+        (status = tq_check_cache(call, cache, plan, args->cache, tq_unit_of(plan, plan->format), args->batch,
+                                 args->reading)) ||
+        (status = tq_check_range(call, "args.n_tokens", args->n_tokens, 0, args->cache->n_slots)) ||
         (status = check_mean(call, plan, args->mean)))
         return status;
-    dimension dims[] = {{"x_head_stride", args->head_stride, plan->n_kv_heads},
-                        {"x_token_stride", args->token_stride, args->n_tokens},
-                        {"x_seq_stride", args->seq_stride, args->batch}};
-    if ((status = check_pointer(call, "args.first_slot", args->first_slot, sizeof(int32_t))) ||
-        (status = check_values(call, "args.x", args->x, args->value_bytes, dims, 3, plan->head_dim)))
+    tq_dimension dims[] = {{"x_head_stride", args->head_stride, plan->n_kv_heads},
+                           {"x_token_stride", args->token_stride, args->n_tokens},
+                           {"x_seq_stride", args->seq_stride, args->batch}};
+    if ((status = tq_check_pointer(call, "args.first_slot", args->first_slot, sizeof(int32_t))) ||
+        (status = tq_check_values(call, "args.x", args->x, args->value_bytes, dims, 3, plan->head_dim)))
         return status;
     status = check_first_slot(call, cache, plan, args->first_slot, args->batch, args->n_tokens, args->cache->n_slots);
     return status ? status
-                  : check_token_pages(call, cache, plan, args->cache, unit_of(plan, plan->format), args->first_slot,
+                  : check_token_pages(call, cache, plan, args->cache, tq_unit_of(plan, plan->format), args->first_slot,
                                       args->batch, args->n_tokens);
 }
 
 tq_status tq_check_append(const tq_plan *plan, const tq_append_args *args, const tq_launch *launch, int *mode) {
     static const char call[] = "tq_append";
-    tq_status status = check_launch(call, TQ_OP_APPEND, plan, args, launch);
+    tq_status status = tq_check_launch(call, TQ_OP_APPEND, plan, args, launch);
     if (status)
         return status;
     const row_args rows = {.batch = args->batch,
@@ -310,15 +297,15 @@ tq_status tq_check_append(const tq_plan *plan, const tq_append_args *args, const
                            .cache = args->cache,
                            .mean = args->mean};
     if ((status = check_rows(call, plan, &rows)) ||
-        (status = check_optional(call, "args.status", args->status, sizeof(int32_t))))
+        (status = tq_check_optional(call, "args.status", args->status, sizeof(int32_t))))
         return status;
     return tq_resolve_mode(call, plan->format, args->mode, mode);
 }
 
 tq_status tq_check_dequantise(const tq_plan *plan, const tq_dequantise_args *args, const tq_launch *launch) {
     static const char call[] = "tq_dequantise";
-    tq_status status = check_launch(call, TQ_OP_DEQUANTISE, plan, args, launch);
-    if (status || (status = check_range(call, "args.x_type", (int)args->x_type, TQ_F32, TQ_F16)))
+    tq_status status = tq_check_launch(call, TQ_OP_DEQUANTISE, plan, args, launch);
+    if (status || (status = tq_check_range(call, "args.x_type", (int)args->x_type, TQ_F32, TQ_F16)))
         return status;
     if (args->x_type != TQ_F32 && !tq_on_gpu(plan))
         return tq_fail(TQ_ERR_UNSUPPORTED, "%s: args.x_type is TQ_F16; device %s has TQ_F32", call, plan->device->name);
@@ -338,227 +325,22 @@ tq_status tq_check_dequantise(const tq_plan *plan, const tq_dequantise_args *arg
 
 tq_status tq_check_repack(const tq_plan *plan, const tq_repack_args *args, const tq_launch *launch) {
     static const char call[] = "tq_repack";
-    tq_status status = check_launch(call, TQ_OP_REPACK, plan, args, launch);
-    if (status || (status = check_batch(call, plan, args->batch)) ||
-        (status = check_cache(call, "args.rows", plan, args->rows, row_of_bytes(plan->format->row_bytes), args->batch,
-                              args->to_tiles)) ||
-        (status = check_cache(call, "args.tiles", plan, args->tiles, unit_of(plan, plan->format), args->batch,
-                              !args->to_tiles)))
+    tq_status status = tq_check_launch(call, TQ_OP_REPACK, plan, args, launch);
+    if (status || (status = tq_check_batch(call, plan, args->batch)) ||
+        (status = tq_check_cache(call, "args.rows", plan, args->rows, tq_row_of_bytes(plan->format->row_bytes),
+                                 args->batch, args->to_tiles)) ||
+        (status = tq_check_cache(call, "args.tiles", plan, args->tiles, tq_unit_of(plan, plan->format), args->batch,
+                                 !args->to_tiles)))
         return status;
     int rows = args->rows->n_slots, tiles = args->tiles->n_slots, batch = args->batch, n = args->n_tokens;
     const int32_t *first_slot = args->first_slot;
-    if ((status = check_range(call, "args.n_tokens", n, 0, rows < tiles ? rows : tiles)) ||
-        (status = check_optional(call, "args.n_inexact", args->n_inexact, sizeof(int32_t))) ||
+    if ((status = tq_check_range(call, "args.n_tokens", n, 0, rows < tiles ? rows : tiles)) ||
+        (status = tq_check_optional(call, "args.n_inexact", args->n_inexact, sizeof(int32_t))) ||
         (status = check_first_slot(call, "args.rows", plan, first_slot, batch, n, rows)) ||
         (status = check_first_slot(call, "args.tiles", plan, first_slot, batch, n, tiles)) ||
-        (status = check_token_pages(call, "args.rows", plan, args->rows, row_of_bytes(plan->format->row_bytes),
+        (status = check_token_pages(call, "args.rows", plan, args->rows, tq_row_of_bytes(plan->format->row_bytes),
                                     first_slot, batch, n)))
         return status;
-    return check_token_pages(call, "args.tiles", plan, args->tiles, unit_of(plan, plan->format), first_slot, batch, n);
-}
-
-/* ---- attention -------------------------------------------------------------------------------------------------- */
-
-/* n_query: of each sequence; 1: decode. */
-static tq_status check_bias(const char *call, const tq_plan *plan, const tq_score_bias *bias, int batch, int n_query) {
-    if (!bias)
-        return TQ_OK;
-    if (bias->n_pairs < 1 || bias->n_pairs > plan->max_bias_pairs)
-        return tq_fail(TQ_ERR_ARGUMENT, "%s: args.bias.n_pairs is %d; legal is 1 to %d (the plan's max_bias_pairs)",
-                       call, bias->n_pairs, plan->max_bias_pairs);
-    int heads = plan->n_kv_heads * plan->gqa;
-    dimension dims[] = {{"head_stride", bias->head_stride, heads},
-                        {"token_stride", bias->token_stride, n_query},
-                        {"seq_stride", bias->seq_stride, batch}};
-    size_t extent = 2 * (size_t)bias->n_pairs;
-    tq_status status;
-    if ((status = check_pointer(call, "args.bias.turns", bias->turns, sizeof(uint32_t))) ||
-        (status = check_pointer(call, "args.bias.table", bias->table, sizeof(uint16_t))) ||
-        (status = check_pointer(call, "args.bias.coefficients", bias->coefficients, sizeof(float))))
-        return status;
-    return check_strides(call, "args.bias.", dims, 3, "floats", &extent);
-}
-
-/* What decode and prefill have in common. */
-static tq_status check_logits(const char *call, const tq_plan *plan, float scale, float softcap, int window,
-                              const float *alibi, const float *sink_logits, const float *lse) {
-    int heads = plan->n_kv_heads * plan->gqa;
-    tq_status status;
-    if (!(scale > 0) || !isfinite(scale))
-        return tq_fail(TQ_ERR_ARGUMENT, "%s: args.scale is %g; legal is a finite number > 0", call, (double)scale);
-    if (!(softcap >= 0) || !isfinite(softcap))
-        return tq_fail(TQ_ERR_ARGUMENT, "%s: args.softcap is %g; legal is 0 (none) or a finite number > 0", call,
-                       (double)softcap);
-    if (window < 0)
-        return tq_fail(TQ_ERR_ARGUMENT, "%s: args.window is %d; legal is 0 (none) or more", call, window);
-    if ((status = check_optional(call, "args.alibi", alibi, sizeof(float))) ||
-        (status = check_optional(call, "args.sink_logits", sink_logits, sizeof(float))) ||
-        (status = check_optional(call, "args.lse", lse, sizeof(float))) || tq_on_gpu(plan))
-        return status;
-    for (int h = 0; alibi && h < heads; h++)
-        if (!isfinite(alibi[h]))
-            return tq_fail(TQ_ERR_NOT_FINITE, "%s: args.alibi[%d] is %g", call, h, (double)alibi[h]);
-    for (int h = 0; sink_logits && h < heads; h++)
-        if (!(sink_logits[h] < INFINITY))
-            return tq_fail(TQ_ERR_NOT_FINITE, "%s: args.sink_logits[%d] is %g; legal is a finite number or -INFINITY",
-                           call, h, (double)sink_logits[h]);
-    return TQ_OK;
-}
-
-static tq_status check_sinks(const char *call, const tq_plan *plan, const tq_decode_args *args) {
-    const tq_cache *const sinks[] = {args->sink_k, args->sink_v};
-    static const char *const names[] = {"args.sink_k", "args.sink_v"};
-    const int values[] = {plan->head_dim, tq_out_values(plan)};
-    tq_status status = check_range(call, "args.n_sink", args->n_sink, 0, TQ_MAX_N_KV);
-    if (status || args->n_sink == 0)
-        return status;
-    for (int i = 0; i < 2; i++) {
-        if ((status = check_cache(call, names[i], plan, sinks[i], row_of_bytes(2 * values[i]), args->batch, 1)))
-            return status;
-        if (args->n_sink > sinks[i]->n_slots)
-            return tq_fail(TQ_ERR_ARGUMENT, "%s: args.n_sink is %d; legal is 0 to %d (%s.n_slots)", call, args->n_sink,
-                           sinks[i]->n_slots, names[i]);
-    }
-    return TQ_OK;
-}
-
-/* What one token brings, for all query heads: is it finite? */
-static tq_status check_token(const char *call, const tq_plan *plan, int sequence, int token, const float *q,
-                             size_t q_head_stride, const tq_score_bias *bias) {
-    const tq_bias of = tq_bias_of(bias, sequence, token, 0);
-    const float *coefficients = of.coefficients;
-    for (int h = 0; h < plan->n_kv_heads * plan->gqa; h++, q += q_head_stride, coefficients += of.head_stride) {
-        int bad = tq_first_not_finite(q, NULL, plan->head_dim);
-        if (bad < plan->head_dim)
-            return tq_fail(TQ_ERR_NOT_FINITE, "%s: args.q of sequence %d, query %d, head %d, index %d is %g", call,
-                           sequence, token, h, bad, (double)q[bad]);
-        bad = tq_first_not_finite(coefficients, NULL, 2 * of.n_pairs);
-        if (bad < 2 * of.n_pairs)
-            return tq_fail(TQ_ERR_NOT_FINITE,
-                           "%s: args.bias.coefficients of sequence %d, query %d, head %d, pair %d is %g", call,
-                           sequence, token, h, bad / 2, (double)coefficients[bad]);
-    }
-    return TQ_OK;
-}
-
-/* Lengths of sequences. */
-static tq_status check_n_kv(const char *call, const tq_plan *plan, const tq_cache *k, const tq_cache *v,
-                            const int32_t *n_kv, int batch) {
-    int most = plan->max_n_kv;
-    const char *why = "the plan's max_n_kv";
-    if (k->n_slots < most) {
-        most = k->n_slots;
-        why = "args.k.n_slots";
-    }
-    if (v->n_slots < most) {
-        most = v->n_slots;
-        why = "args.v.n_slots";
-    }
-    for (int s = 0; s < batch; s++)
-        if (n_kv[s] < 0 || n_kv[s] > most)
-            return tq_fail(TQ_ERR_ARGUMENT, "%s: args.n_kv[%d] is %d; legal is 0 to %d (%s)", call, s, (int)n_kv[s],
-                           most, why);
-    return TQ_OK;
-}
-
-/* Of slots first .. end-1 of a sequence. */
-static tq_status check_pages_of(const char *call, const tq_plan *plan, const tq_cache *k, const tq_cache *v,
-                                int sequence, int first, int end) {
-    tq_status status =
-        check_page_numbers(call, "args.k", plan, k, unit_of(plan, plan->variant->k), sequence, first, end);
-    return status ? status
-                  : check_page_numbers(call, "args.v", plan, v, unit_of(plan, plan->variant->v), sequence, first, end);
-}
-
-tq_status tq_check_decode(const tq_plan *plan, const tq_decode_args *args, const tq_launch *launch) {
-    static const char call[] = "tq_decode";
-    tq_status status = check_launch(call, TQ_OP_DECODE, plan, args, launch);
-    if (status || (status = tq_workspace_check(call, plan, launch)) ||
-        (status = check_range(call, "args.batch", args->batch, 1, plan->max_batch)) ||
-        (status = check_batch(call, plan, args->batch)))
-        return status;
-    int heads = plan->n_kv_heads * plan->gqa, batch = args->batch;
-    dimension q_dims[] = {{"q_head_stride", args->q_head_stride, heads}, {"q_seq_stride", args->q_seq_stride, batch}};
-    dimension out_dims[] = {{"out_head_stride", args->out_head_stride, heads},
-                            {"out_seq_stride", args->out_seq_stride, batch}};
-    const tq_variant *variant = plan->variant;
-    if ((status = check_floats(call, "args.q", args->q, q_dims, 2, plan->head_dim)) ||
-        (status = check_floats(call, "args.out", args->out, out_dims, 2, tq_out_values(plan))) ||
-        (status = check_cache(call, "args.k", plan, args->k, unit_of(plan, variant->k), batch, 1)) ||
-        (status = check_cache(call, "args.v", plan, args->v, unit_of(plan, variant->v), batch, 1)) ||
-        (status = check_pointer(call, "args.n_kv", args->n_kv, sizeof(int32_t))) ||
-        (status = check_logits(call, plan, args->scale, args->softcap, args->window, args->alibi, args->sink_logits,
-                               args->lse)) ||
-        (status = check_bias(call, plan, args->bias, batch, 1)) || (status = check_sinks(call, plan, args)) ||
-        tq_on_gpu(plan))
-        return status;
-
-    status = check_n_kv(call, plan, args->k, args->v, args->n_kv, batch);
-    for (int s = 0; !status && s < batch; s++) {
-        int n_kv = args->n_kv[s], from = tq_visible_from(args->window, n_kv),
-            sinks = args->n_sink < n_kv ? args->n_sink : n_kv;
-        const unit k_row = row_of_bytes(2 * plan->head_dim), v_row = row_of_bytes(2 * variant->v->head_dim);
-        const float *q = args->q + (size_t)s * args->q_seq_stride;
-        if ((status = check_pages_of(call, plan, args->k, args->v, s, from > sinks ? from : sinks, n_kv)) ||
-            (sinks && ((status = check_page_numbers(call, "args.sink_k", plan, args->sink_k, k_row, s, from, sinks)) ||
-                       (status = check_page_numbers(call, "args.sink_v", plan, args->sink_v, v_row, s, from, sinks)))))
-            return status;
-        status = check_token(call, plan, s, 0, q, args->q_head_stride, args->bias);
-    }
-    return status;
-}
-
-/* Each thread of prefill has memory of its own. */
-static tq_status check_threads(const char *call, const tq_plan *plan, const tq_launch *launch) {
-    tq_status status = tq_workspace_check(call, plan, launch);
-    if (!status && launch->thread_count > plan->n_threads)
-        return tq_fail(TQ_ERR_ARGUMENT, "%s: launch.thread_count is %d; legal is 1 to %d (the plan's n_threads)", call,
-                       launch->thread_count, plan->n_threads);
-    return status;
-}
-
-/* The contents of arrays: that they are finite takes much less time than attention. */
-static tq_status check_tokens(const char *call, const tq_plan *plan, const tq_prefill_args *args) {
-    tq_status status = check_n_kv(call, plan, args->k, args->v, args->n_kv, args->batch);
-    for (int s = 0; !status && s < args->batch; s++) {
-        const float *q = args->q + (size_t)s * args->q_seq_stride;
-        if (args->n_query[s] < 0 || args->n_query[s] > args->max_query)
-            return tq_fail(TQ_ERR_ARGUMENT, "%s: args.n_query[%d] is %d; legal is 0 to %d (args.max_query)", call, s,
-                           (int)args->n_query[s], args->max_query);
-        /* Keys that the first query sees, and all behind them. */
-        int first_end = args->causal ? args->n_kv[s] - args->n_query[s] + 1 : args->n_kv[s];
-        status =
-            check_pages_of(call, plan, args->k, args->v, s, tq_visible_from(args->window, first_end), args->n_kv[s]);
-        for (int i = 0; !status && i < args->n_query[s]; i++, q += args->q_token_stride)
-            status = check_token(call, plan, s, i, q, args->q_head_stride, args->bias);
-    }
-    return status;
-}
-
-tq_status tq_check_prefill(const tq_plan *plan, const tq_prefill_args *args, const tq_launch *launch) {
-    static const char call[] = "tq_prefill";
-    tq_status status = check_launch(call, TQ_OP_PREFILL, plan, args, launch);
-    if (status || (status = check_batch(call, plan, args->batch)) ||
-        (status = check_range(call, "args.max_query", args->max_query, 0, TQ_MAX_N_KV)) ||
-        (!tq_on_gpu(plan) && (status = check_threads(call, plan, launch))))
-        return status;
-    int heads = plan->n_kv_heads * plan->gqa, batch = args->batch;
-    dimension q_dims[] = {{"q_head_stride", args->q_head_stride, heads},
-                          {"q_token_stride", args->q_token_stride, args->max_query},
-                          {"q_seq_stride", args->q_seq_stride, batch}};
-    dimension out_dims[] = {{"out_head_stride", args->out_head_stride, heads},
-                            {"out_token_stride", args->out_token_stride, args->max_query},
-                            {"out_seq_stride", args->out_seq_stride, batch}};
-    const tq_variant *variant = plan->variant;
-    if ((status = check_floats(call, "args.q", args->q, q_dims, 3, plan->head_dim)) ||
-        (status = check_floats(call, "args.out", args->out, out_dims, 3, tq_out_values(plan))) ||
-        (status = check_cache(call, "args.k", plan, args->k, unit_of(plan, variant->k), batch, 1)) ||
-        (status = check_cache(call, "args.v", plan, args->v, unit_of(plan, variant->v), batch, 1)) ||
-        (status = check_pointer(call, "args.n_kv", args->n_kv, sizeof(int32_t))) ||
-        (status = check_pointer(call, "args.n_query", args->n_query, sizeof(int32_t))) ||
-        (status = check_bias(call, plan, args->bias, batch, args->max_query)))
-        return status;
-    status =
-        check_logits(call, plan, args->scale, args->softcap, args->window, args->alibi, args->sink_logits, args->lse);
-    return status || tq_on_gpu(plan) ? status : check_tokens(call, plan, args);
+    return check_token_pages(call, "args.tiles", plan, args->tiles, tq_unit_of(plan, plan->format), first_slot, batch,
+                             n);
 }
