@@ -123,7 +123,7 @@ int command_ab(int argc, char **argv) {
     const tq_device *device = device_of(device_name, pin[0]);
     contract_sizes(device, &n_kv, &n_kv_heads);
     pool *p = pool_create(threads);
-    harness *h = harness_create(&(harness_options){device, p, n_kv, n_kv_heads, (uint64_t)seed, 0, NULL});
+    harness *h = harness_create(&(harness_options){device, p, n_kv, n_kv_heads, (uint64_t)seed, 0, NULL, false});
     harness_add(h, &a, pin[0]);
     harness_add(h, &b, pin[1]);
     if (samples)

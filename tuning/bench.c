@@ -221,6 +221,7 @@ static void print_rows(const bench *b, table_style style) {
     json_real(limits, "int16_gmadd_per_s", int16);
     json_real(limits, "int8_gmadd_per_s", int8);
     cJSON_AddNumberToObject(context, "seed", (double)b->harness.seed);
+    cJSON_AddBoolToObject(context, "interleaved", b->harness.interleaved);
     table_print(&t, style, context, stdout);
 }
 
@@ -230,7 +231,7 @@ int command_bench(int argc, char **argv) {
     axes.gqas = cli_one_int(4);
     int n_kv = 0, n_kv_heads = 0, threads = 1, seed = 1;
     double budget = 0.5;
-    bool json = false, csv = false;
+    bool interleaved = false, json = false, csv = false;
     const char *plot = NULL;
     const cli_option options[] = {
         CONTRACT_OPTIONS(axes),
@@ -241,6 +242,8 @@ int command_bench(int argc, char **argv) {
         {"budget", "SECONDS", CLI_REAL, &budget, 0.001, 1e6, "timing for each kernel (0.5)"},
         {"seed", "N", CLI_INT, &seed, 0, 1 << 30, "of the data and of the order (1)"},
         {"plot", "FILE", CLI_TEXT, &plot, 0, 0, "roofline (decode), else bars, as SVG"},
+        {"interleaved", NULL, CLI_FLAG, &interleaved, 0, 0,
+         "heads of a token beside each other, as llama.cpp has them"},
         {"json", NULL, CLI_FLAG, &json, 0, 0, "print JSON"},
         {"csv", NULL, CLI_FLAG, &csv, 0, 0, "print CSV"},
     };
@@ -260,7 +263,13 @@ int command_bench(int argc, char **argv) {
     plot_check(plot);
     pool *p = pool_create(threads);
     contract_sizes(contract_device(&axes), &n_kv, &n_kv_heads);
-    bench b = {.harness = {contract_device(&axes), p, n_kv, n_kv_heads, (uint64_t)seed, 0, NULL}, .seconds = budget};
+    bench b = {.harness = {.device = contract_device(&axes),
+                           .pool = p,
+                           .n_kv = n_kv,
+                           .n_kv_heads = n_kv_heads,
+                           .seed = (uint64_t)seed,
+                           .interleaved = interleaved},
+               .seconds = budget};
     if (memory_is_cpu(b.harness.device))
         fprintf(stderr, "measuring this machine\n");
     b.limits = machine_measure(b.harness.device, p);

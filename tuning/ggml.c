@@ -161,7 +161,7 @@ int command_ggml(int argc, char **argv) {
     contract *contracts;
     int n = contract_list(&axes, &contracts);
     pool *p = pool_create(1);
-    versus v = {.harness = {contract_device(&axes), p, n_kv, n_kv_heads, (uint64_t)seed, 0, NULL},
+    versus v = {.harness = {contract_device(&axes), p, n_kv, n_kv_heads, (uint64_t)seed, 0, NULL, false},
                 .library = ggml_open(folder),
                 .seconds = budget};
     for (int i = 0, end; i < n; i = end) {

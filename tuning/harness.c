@@ -58,9 +58,11 @@ static tq_cache cache_of(const harness *h, const char *layout, const char *forma
     tq_cache cache = {0};
     if (format) {
         cli_check(tq_layout_find(layout, format, head_dim, &unit));
-        cache.token_stride = unit.unit_bytes;
-        cache.head_stride = unit.unit_bytes * (size_t)((tokens + unit.keys_per_unit - 1) / unit.keys_per_unit);
-        cache.seq_stride = cache.head_stride * (size_t)h->options.n_kv_heads;
+        const size_t units = (size_t)((tokens + unit.keys_per_unit - 1) / unit.keys_per_unit);
+        const size_t heads = (size_t)h->options.n_kv_heads;
+        cache.token_stride = h->options.interleaved ? heads * unit.unit_bytes : unit.unit_bytes;
+        cache.head_stride = h->options.interleaved ? unit.unit_bytes : units * unit.unit_bytes;
+        cache.seq_stride = units * heads * unit.unit_bytes;
         cache.bytes = cache.seq_stride;
         cache.n_slots = tokens;
         *used += (double)unit.unit_bytes / unit.keys_per_unit * tokens * h->options.n_kv_heads;

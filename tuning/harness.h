@@ -23,6 +23,7 @@ typedef struct harness_options {
     double
         give_up; /* contestants this many times slower than the fastest stop after the least rounds; 0: nobody does */
     const volatile sig_atomic_t *stop; /* checked between launches; NULL: never */
+    bool interleaved;                  /* the KV heads of a token, or of a tile, lie beside each other */
 } harness_options;
 
 harness *harness_create(const harness_options *options);

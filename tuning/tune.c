@@ -133,8 +133,8 @@ static void tune_contract(tuning *t, const contract *c, double seconds) {
     tq_variant_info v;
     tq_tune_row rows[MAX_CANDIDATES];
     int n = 0, n_known = 0, index = 0;
-    harness *h =
-        harness_create(&(harness_options){t->device, t->pool, t->n_kv, t->n_kv_heads, t->seed, GIVE_UP, &interrupted});
+    harness *h = harness_create(
+        &(harness_options){t->device, t->pool, t->n_kv, t->n_kv_heads, t->seed, GIVE_UP, &interrupted, false});
     if (!contract_candidate(t->device, c, &index, &v))
         cli_warn("%s: this build has no kernel that runs here", contract_text(c));
     for (; contract_candidate(t->device, c, &index, &v) && n < MAX_CANDIDATES && !interrupted; index++) {

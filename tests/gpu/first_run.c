@@ -281,7 +281,7 @@ static void tune_contract(const first_run *run, const contract *c, const shape *
     tq_variant_info v;
     pool *p = pool_create(1);
     int n = 0;
-    harness *h = harness_create(&(harness_options){run->device, p, s->n_kv, s->n_kv_heads, SEED, 3, NULL});
+    harness *h = harness_create(&(harness_options){run->device, p, s->n_kv, s->n_kv_heads, SEED, 3, NULL, false});
     for (int i = 0; contract_candidate(run->device, c, &i, &v) && n < MAX_CANDIDATES; i++)
         if (was_right(verified, v.name)) {
             harness_add(h, c, v.name);
@@ -346,7 +346,7 @@ static void compare_at(const first_run *run, int n_kv, int n_kv_heads, const con
                        const text_table *tuned, double seconds) {
     const contract *of[MAX_CONTRACTS];
     pool *p = pool_create(1);
-    harness *h = harness_create(&(harness_options){run->device, p, n_kv, n_kv_heads, SEED, 0, NULL});
+    harness *h = harness_create(&(harness_options){run->device, p, n_kv, n_kv_heads, SEED, 0, NULL, false});
     int n_added = 0, f16 = -1;
     for (int i = 0; i < n; i++) {
         const char *variant = tuned_variant(tuned, &contracts[i], n_kv);
