@@ -33,6 +33,26 @@ local function broken(v)
     end
 end
 
+-- Constraints by the last axis, in order, that they name, so that one can be judged as soon as its axes are known; those of
+-- implementations look at others, too, and are judged last.
+local by_last_axis, of_implementations = {}, {}
+do
+    local place = {}
+    for i, axis in ipairs(axes.list) do place[axis.name], by_last_axis[i] = i, {} end
+    for _, constraint in ipairs(axes.constraints) do
+        local last = 1
+        for _, axis in ipairs(constraint.axes) do last = math.max(last, place[axis]) end
+        table.insert(constraint.of_implementation and of_implementations or by_last_axis[last], constraint)
+    end
+end
+
+local function breaks(constraints, v)
+    for _, constraint in ipairs(constraints) do
+        if concerns(constraint, v) and not constraint.ok(v) then return true end
+    end
+    return false
+end
+
 -- Legal values of one axis nearest to v's, all else in v unchanged: next below and next above, or three names.
 local function nearest(axis, v)
     local probe = setmetatable({}, { __index = v })
@@ -184,23 +204,24 @@ local function values_of_v(axis, values)
 end
 
 -- Calls visit with every combination of the values that values_of(axis, v) gives, where v has the axes before; the table
--- that visit gets is reused. Where an axis has no values, only what is illegal already is visited.
+-- that visit gets is reused; its second argument tells whether the combination is legal. Where an axis has no values, only
+-- what is illegal already is visited.
 local function walk(values_of, visit)
     local v = {}
-    local function descend(i)
+    local function descend(i, legal)
         local axis = axes.list[i]
-        if not axis then return visit(v) end
-        if axis.applies and not axis.applies(v) then return descend(i + 1) end
+        if not axis then return visit(v, legal and not breaks(of_implementations, v)) end
+        if axis.applies and not axis.applies(v) then return descend(i + 1, legal) end
         local values = values_of(axis, v)
         if axis.of_v and v.side == "v" then values = values_of_v(axis, values) end
-        if #values == 0 and broken(v) then visit(v) end
+        if #values == 0 and broken(v) then visit(v, false) end
         for _, value in ipairs(values) do
             v[axis.name] = value
-            descend(i + 1)
+            descend(i + 1, legal and not breaks(by_last_axis[i], v))
         end
         v[axis.name] = nil
     end
-    descend(1)
+    descend(1, true)
 end
 
 local function legal_values(axis, v)
@@ -309,8 +330,9 @@ local function product(set, filter, left_out)
     walk(function(axis, v)
         if filter[axis.name] then return axis.of and legal_values(axis, v) or filter[axis.name] end
         return set.axes[axis.name] or axis.default and axis.default(v) or legal_values(axis, v)
-    end, function(v)
-        local constraint, reason = broken(v)
+    end, function(v, legal)
+        local constraint, reason
+        if not legal then constraint, reason = broken(v) end
         if not constraint then
             if not equal_pairs or not (v.k and v.v) or v.k == v.v then variants[#variants + 1] = copy(v) end
             if v.kernel then implemented[contract_key(v)] = true end
@@ -449,8 +471,8 @@ function space.candidates(variant)
         if not axis.implementation then return { variant[axis.name] } end
         if axis.name == "arch" and own.kind == "gpu" then return { own.name } end
         return legal_values(axis, v)
-    end, function(v)
-        if archs.get(v.arch).kind == own.kind and not broken(v) then list[#list + 1] = copy(v) end
+    end, function(v, legal)
+        if archs.get(v.arch).kind == own.kind and legal then list[#list + 1] = copy(v) end
     end)
     return list
 end
