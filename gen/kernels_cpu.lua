@@ -75,6 +75,15 @@ local function part_hash(env, layout)
     return text.hash(text.flat(env), hash)
 end
 
+-- Puts a value into a sorted list that does not have it.
+local function include(list, value)
+    for _, present in ipairs(list) do
+        if present == value then return end
+    end
+    table.insert(list, value)
+    table.sort(list)
+end
+
 -- Collects the formats at each head_dim, the GQA ratios and layouts that decode needs, and the variants in order.
 local function collect(variants, arch)
     local parts, by_key, own = {}, {}, {}
@@ -83,29 +92,18 @@ local function collect(variants, arch)
         local part = by_key[key]
         if not part then
             local env, layout = part_env(format, head_dim, arch)
-            part = { format = format, head_dim = head_dim, env = env, layout = layout, gqas = {}, layouts = {}, panel_layouts = {},
-                has = {} }
+            part = { format = format, head_dim = head_dim, env = env, layout = layout, gqas = {}, layouts = {}, panel_layouts = {} }
             part.hash = part_hash(env, layout)
             by_key[key] = part
             parts[#parts + 1] = part
         end
-        local gqa, cache = variant.op == "decode" and variant.gqa, variant.layout
-        if variant.op == "prefill" and not part.has["panel " .. cache] then
-            part.has["panel " .. cache] = true
-            table.insert(part.panel_layouts, cache)
-            table.sort(part.panel_layouts)
+        if variant.op == "decode" then
+            include(part.gqas, variant.gqa)
+            include(part.layouts, variant.layout)
+        elseif variant.op == "prefill" then
+            include(part.panel_layouts, variant.layout)
         end
-        if gqa and not part.has[gqa] then
-            part.has[gqa] = true
-            table.insert(part.gqas, gqa)
-            table.sort(part.gqas)
-        end
-        part.tiled = part.tiled or cache == tile_cpu.name
-        if gqa and not part.has[cache] then
-            part.has[cache] = true
-            table.insert(part.layouts, cache)
-            table.sort(part.layouts)
-        end
+        part.tiled = part.tiled or variant.layout == tile_cpu.name
         return part
     end
     for _, variant in ipairs(variants) do

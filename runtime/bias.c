@@ -41,7 +41,7 @@ tq_bias tq_bias_of(const tq_score_bias *bias, int sequence, int token, size_t he
 }
 
 float tq_bias_at(const tq_score_bias *bias, int sequence, int head, int position) {
-    const float *of_head = bias->coefficients + (size_t)sequence * bias->seq_stride + (size_t)head * bias->head_stride;
+    const float *of_head = tq_bias_of(bias, sequence, 0, (size_t)head).coefficients;
     uint32_t rest = (uint32_t)position % TQ_BIAS_RUN, start = (uint32_t)position - rest;
     double sum = 0;
     for (int p = 0; p < bias->n_pairs; p++) {

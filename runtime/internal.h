@@ -258,10 +258,4 @@ static inline int tq_visible_from(int window, int n_kv) {
     return window > 0 && n_kv > window ? n_kv - window : 0;
 }
 
-/* Contiguous caches of rows. */
-static inline uint8_t *tq_cache_row(const tq_cache *cache, int sequence, int kv_head, int slot) {
-    return (uint8_t *)cache->data + (size_t)sequence * cache->seq_stride + (size_t)kv_head * cache->head_stride +
-           (size_t)slot * cache->token_stride;
-}
-
 #endif

@@ -68,6 +68,12 @@ int buffer_intact(const buffer *b);
 /* Frees and asserts that the canaries are whole. */
 void buffer_free(buffer *b);
 
+/* Contiguous caches of rows. */
+static inline uint8_t *tq_cache_row(const tq_cache *cache, int sequence, int kv_head, int slot) {
+    return (uint8_t *)cache->data + (size_t)sequence * cache->seq_stride + (size_t)kv_head * cache->head_stride +
+           (size_t)slot * cache->token_stride;
+}
+
 /* Cache rows of n_kv_heads heads and n_slots tokens for each of batch sequences, in an exact buffer whose address is an
  * odd multiple of 2. Fills in everything of *cache. */
 buffer cache_new(tq_cache *cache, int batch, int n_kv_heads, int n_slots, int row_bytes, int interleaved);

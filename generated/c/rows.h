@@ -11,6 +11,10 @@ typedef struct group {
     size_t stride;
 } group;
 
+TQV_INLINE const uint8_t *row_at(const tq_keys *keys, int i) {
+    return keys->group[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
+}
+
 enum { OVERREAD = 15 }; /* bytes that vectors read behind a row */
 
 /* Group g. stage: [TQ_GROUP][stage_stride]. */
@@ -23,21 +27,6 @@ TQV_INLINE group group_at(const tq_keys *keys, int g, size_t row_bytes, uint8_t 
     for (int r = 0; r < n; r++)
         memcpy(stage + (size_t)r * stage_stride, row + (size_t)r * keys->stride, row_bytes);
     return (group){stage, stage_stride};
-}
-
-/* Fetches n rows ahead of row i. */
-TQV_INLINE void prefetch_rows(const tq_keys *keys, int i, const int n, const size_t row_bytes) {
-    if (!keys->ahead[i / TQ_GROUP])
-        return;
-    const uintptr_t p = (uintptr_t)keys->ahead[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
-    if (keys->stride == row_bytes) {
-        for (size_t at = 0; at < (size_t)n * row_bytes; at += 64)
-            tqv_prefetch((const void *)(p + at));
-    } else {
-        for (size_t r = 0; r < (size_t)n; r++)
-            for (size_t at = 0; at < row_bytes + 63; at += 64)
-                tqv_prefetch((const void *)(p + r * keys->stride + at));
-    }
 }
 
 /* ---- panels of prefill, see tq_panel ----------------------------------------------------------------------------- */
@@ -55,18 +44,5 @@ TQV_INLINE float *values_in_panel(float *panel, int i, int j, int values, int *w
     *width = values - strip < STRIP ? values - strip : STRIP;
     return panel + strip * TQ_MAX_TILE + i * *width + j - strip;
 }
-
-/* What the stages at GQA ratio g point to, out of the texts that take it as their first argument. */
-#define TQ_AT_GQA(g)                                                                                                   \
-    static void prepare_g##g(const float *q, size_t q_head_stride, float factor, void *prepared) {                     \
-        prepare(g, q, q_head_stride, factor, prepared);                                                                \
-    }                                                                                                                  \
-    static void score_g##g(const void *prepared, const tq_keys *keys, float *scores) {                                 \
-        score(g, prepared, keys, scores);                                                                              \
-    }                                                                                                                  \
-    static void accumulate_g##g(const tq_keys *keys, const void *weights, int n_scales, const float *factor,           \
-                                const float *decay, float *acc) {                                                      \
-        accumulate(g, keys, weights, n_scales, factor, decay, acc);                                                    \
-    }
 
 #endif

@@ -34,15 +34,26 @@ TQV_INLINE void score_rows(const int gqa, const int keys, const query *q, const 
             scores[h * TQ_MAX_TILE + r] = tqv_hsum(sum[h][r]) * q->factor;
 }
 
-TQV_INLINE const uint8_t *row_at(const tq_keys *keys, int i) {
-    return keys->group[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
+/* Fetches n rows ahead of row i. */
+TQV_INLINE void prefetch_rows(const tq_keys *keys, int i, const int n) {
+    if (!keys->ahead[i / TQ_GROUP])
+        return;
+    const uintptr_t p = (uintptr_t)keys->ahead[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
+    if (keys->stride == ROW_BYTES) {
+        for (size_t at = 0; at < (size_t)n * ROW_BYTES; at += 64)
+            tqv_prefetch((const void *)(p + at));
+    } else {
+        for (size_t r = 0; r < (size_t)n; r++)
+            for (size_t at = 0; at < ROW_BYTES + 63; at += 64)
+                tqv_prefetch((const void *)(p + r * keys->stride + at));
+    }
 }
 
 TQV_SPECIALISE void score(const int gqa, const query *q, const tq_keys *keys, float *scores) {
     const int rows = gqa <= 2 ? 4 : 2; /* enough independent sums to hide the latency of FMA */
     int i = 0;
     for (; i + rows <= keys->n; i += rows) {
-        prefetch_rows(keys, i, rows, ROW_BYTES);
+        prefetch_rows(keys, i, rows);
         score_rows(gqa, rows, q, row_at(keys, i), keys->stride, scores + i);
     }
     for (; i < keys->n; i++)
@@ -98,13 +109,40 @@ static void finish(const float *acc, float *out) {
     memmove(out, acc, HEAD_DIM * sizeof *out);
 }
 
-TQ_AT_GQA(1)
+static void prepare_g1(const float *q, size_t q_head_stride, float factor, void *prepared) {
+    prepare(1, q, q_head_stride, factor, prepared);
+}
+static void score_g1(const void *prepared, const tq_keys *keys, float *scores) {
+    score(1, prepared, keys, scores);
+}
+static void accumulate_g1(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                             const float *decay, float *acc) {
+    accumulate(1, keys, weights, n_scales, factor, decay, acc);
+}
 const tq_k_stage tqk_f16_d128_k_g1_rows__x86_64_v3 = {sizeof(query) + 1 * HEAD_DIM * sizeof(float), prepare_g1, score_g1};
 const tq_v_stage tqk_f16_d128_v_g1_rows__x86_64_v3 = {0, 0.0f, 0, HEAD_DIM, NULL, accumulate_g1, finish};
-TQ_AT_GQA(4)
+static void prepare_g4(const float *q, size_t q_head_stride, float factor, void *prepared) {
+    prepare(4, q, q_head_stride, factor, prepared);
+}
+static void score_g4(const void *prepared, const tq_keys *keys, float *scores) {
+    score(4, prepared, keys, scores);
+}
+static void accumulate_g4(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                             const float *decay, float *acc) {
+    accumulate(4, keys, weights, n_scales, factor, decay, acc);
+}
 const tq_k_stage tqk_f16_d128_k_g4_rows__x86_64_v3 = {sizeof(query) + 4 * HEAD_DIM * sizeof(float), prepare_g4, score_g4};
 const tq_v_stage tqk_f16_d128_v_g4_rows__x86_64_v3 = {0, 0.0f, 0, HEAD_DIM, NULL, accumulate_g4, finish};
-TQ_AT_GQA(8)
+static void prepare_g8(const float *q, size_t q_head_stride, float factor, void *prepared) {
+    prepare(8, q, q_head_stride, factor, prepared);
+}
+static void score_g8(const void *prepared, const tq_keys *keys, float *scores) {
+    score(8, prepared, keys, scores);
+}
+static void accumulate_g8(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                             const float *decay, float *acc) {
+    accumulate(8, keys, weights, n_scales, factor, decay, acc);
+}
 const tq_k_stage tqk_f16_d128_k_g8_rows__x86_64_v3 = {sizeof(query) + 8 * HEAD_DIM * sizeof(float), prepare_g8, score_g8};
 const tq_v_stage tqk_f16_d128_v_g8_rows__x86_64_v3 = {0, 0.0f, 0, HEAD_DIM, NULL, accumulate_g8, finish};
 /* ---- prefill ----------------------------------------------------------------------------------------------------- */
@@ -116,7 +154,7 @@ const tq_v_stage tqk_f16_d128_v_g8_rows__x86_64_v3 = {0, 0.0f, 0, HEAD_DIM, NULL
 static void decode_k(const tq_keys *keys, float *panel) {
     _Alignas(64) float rows[TQV_LANES * 128];
     for (int i = 0; i < keys->n; i += TQV_LANES) {
-        const uint8_t *row = keys->group[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
+        const uint8_t *row = row_at(keys, i);
         const int n = keys->n - i < TQV_LANES ? keys->n - i : TQV_LANES;
         memset(rows + n * 128, 0, (size_t)((TQV_LANES - n) * 128) * sizeof *rows);
         for (int r = 0; r < n; r++)
@@ -134,7 +172,7 @@ static void decode_k(const tq_keys *keys, float *panel) {
 
 static void decode_v(const tq_keys *keys, float *panel) {
     for (int i = 0; i < keys->n; i++) {
-        const uint8_t *row = keys->group[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
+        const uint8_t *row = row_at(keys, i);
         for (int j = 0, width; j < 128; j += TQV_LANES)
             tqv_store(values_in_panel(panel, i, j, 128, &width), tqv_from_f16(row + 2 * j));
     }

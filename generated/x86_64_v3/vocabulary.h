@@ -134,9 +134,6 @@ TQV_INLINE void tqv_bstore(void *p, tqv_bits x) {
 TQV_INLINE tqv_bits tqv_and(tqv_bits a, tqv_bits b) {
     return _mm256_and_si256(a, b);
 }
-TQV_INLINE tqv_bits tqv_or(tqv_bits a, tqv_bits b) {
-    return _mm256_or_si256(a, b);
-}
 TQV_INLINE tqv_bits tqv_xor(tqv_bits a, tqv_bits b) {
     return _mm256_xor_si256(a, b);
 }

@@ -35,15 +35,26 @@ TQV_INLINE void score_rows(const int gqa, const int keys, const query *q, const 
             scores[h * TQ_MAX_TILE + r] = tqv_hsum(sum[h][r]) * q->factor;
 }
 
-TQV_INLINE const uint8_t *row_at(const tq_keys *keys, int i) {
-    return keys->group[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
+/* Fetches n rows ahead of row i. */
+TQV_INLINE void prefetch_rows(const tq_keys *keys, int i, const int n) {
+    if (!keys->ahead[i / TQ_GROUP])
+        return;
+    const uintptr_t p = (uintptr_t)keys->ahead[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
+    if (keys->stride == ROW_BYTES) {
+        for (size_t at = 0; at < (size_t)n * ROW_BYTES; at += 64)
+            tqv_prefetch((const void *)(p + at));
+    } else {
+        for (size_t r = 0; r < (size_t)n; r++)
+            for (size_t at = 0; at < ROW_BYTES + 63; at += 64)
+                tqv_prefetch((const void *)(p + r * keys->stride + at));
+    }
 }
 
 TQV_SPECIALISE void score(const int gqa, const query *q, const tq_keys *keys, float *scores) {
     const int rows = gqa <= 2 ? 4 : 2; /* enough independent sums to hide the latency of FMA */
     int i = 0;
     for (; i + rows <= keys->n; i += rows) {
-        prefetch_rows(keys, i, rows, ROW_BYTES);
+        prefetch_rows(keys, i, rows);
         score_rows(gqa, rows, q, row_at(keys, i), keys->stride, scores + i);
     }
     for (; i < keys->n; i++)
@@ -100,7 +111,16 @@ static void finish(const float *acc, float *out) {
 }
 
 % for _, g in ipairs(gqas) do
-TQ_AT_GQA(${g})
+static void prepare_g${g}(const float *q, size_t q_head_stride, float factor, void *prepared) {
+    prepare(${g}, q, q_head_stride, factor, prepared);
+}
+static void score_g${g}(const void *prepared, const tq_keys *keys, float *scores) {
+    score(${g}, prepared, keys, scores);
+}
+static void accumulate_g${g}(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
+                             const float *decay, float *acc) {
+    accumulate(${g}, keys, weights, n_scales, factor, decay, acc);
+}
 const tq_k_stage ${k_symbol(g, "rows")} = {sizeof(query) + ${g} * HEAD_DIM * sizeof(float), prepare_g${g}, score_g${g}};
 const tq_v_stage ${v_symbol(g, "rows")} = {0, 0.0f, 0, HEAD_DIM, NULL, accumulate_g${g}, finish};
 % end

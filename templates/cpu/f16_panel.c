@@ -7,7 +7,7 @@
 static void decode_k(const tq_keys *keys, float *panel) {
     _Alignas(64) float rows[TQV_LANES * ${head_dim}];
     for (int i = 0; i < keys->n; i += TQV_LANES) {
-        const uint8_t *row = keys->group[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
+        const uint8_t *row = row_at(keys, i);
         const int n = keys->n - i < TQV_LANES ? keys->n - i : TQV_LANES;
         memset(rows + n * ${head_dim}, 0, (size_t)((TQV_LANES - n) * ${head_dim}) * sizeof *rows);
         for (int r = 0; r < n; r++)
@@ -25,7 +25,7 @@ static void decode_k(const tq_keys *keys, float *panel) {
 
 static void decode_v(const tq_keys *keys, float *panel) {
     for (int i = 0; i < keys->n; i++) {
-        const uint8_t *row = keys->group[i / TQ_GROUP] + (size_t)(i % TQ_GROUP) * keys->stride;
+        const uint8_t *row = row_at(keys, i);
         for (int j = 0, width; j < ${head_dim}; j += TQV_LANES)
             tqv_store(values_in_panel(panel, i, j, ${head_dim}, &width), tqv_from_f16(row + 2 * j));
     }

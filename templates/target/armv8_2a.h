@@ -132,9 +132,6 @@ TQV_INLINE void tqv_bstore(void *p, tqv_bits x) {
 TQV_INLINE tqv_bits tqv_and(tqv_bits a, tqv_bits b) {
     return vandq_s32(a, b);
 }
-TQV_INLINE tqv_bits tqv_or(tqv_bits a, tqv_bits b) {
-    return vorrq_s32(a, b);
-}
 TQV_INLINE tqv_bits tqv_xor(tqv_bits a, tqv_bits b) {
     return veorq_s32(a, b);
 }

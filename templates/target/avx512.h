@@ -135,9 +135,6 @@ TQV_INLINE void tqv_bstore(void *p, tqv_bits x) {
 TQV_INLINE tqv_bits tqv_and(tqv_bits a, tqv_bits b) {
     return _mm512_and_si512(a, b);
 }
-TQV_INLINE tqv_bits tqv_or(tqv_bits a, tqv_bits b) {
-    return _mm512_or_si512(a, b);
-}
 TQV_INLINE tqv_bits tqv_xor(tqv_bits a, tqv_bits b) {
     return _mm512_xor_si512(a, b);
 }
