@@ -65,7 +65,7 @@ end
 -- Does a tile of this layout hold the format at this head_dim?
 local function holds(layout, format, head_dim)
     if layout == tile_cpu then return formats.get(format).bits < 16 end
-    return formats.get(format).rotated and head_dim % tiles.CHUNK == 0
+    return tiles.of(layout, format, head_dim)
 end
 
 -- Does some kernel of this op read (write) the layout?
@@ -247,8 +247,8 @@ axes.constraints = {
           local layout = layout_named(v.layout)
           return layout.on(archs.get(v.arch)), layout.reason
       end },
-    { reason = ("tiles hold chunks of %d values"):format(tiles.CHUNK), axes = { "head_dim", "layout" },
-      when = has_gpu_tiles, ok = function(v) return v.head_dim % tiles.CHUNK == 0 end },
+    { reason = "tiles hold whole sub-tiles", axes = { "head_dim", "layout" },
+      when = has_gpu_tiles, ok = function(v) return tiles.takes(tiles.get(v.layout), v.head_dim) end },
     tile_holds("k"),
     tile_holds("v"),
     cpu_tile_holds("k"),

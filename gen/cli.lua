@@ -174,15 +174,17 @@ local FORMAT_COLUMNS = { "name", "head_dim", "bits", "block", "bytes_per_value",
 -- In JSON also tiles, the bytes of each tiled layout.
 local function format_row(format, head_dim, layout)
     local in_tiles, per_value = {}, nil
-    local function add(tile, bytes)
-        if bytes then
-            table.insert(in_tiles, { layout = tile.name, keys = tile.keys, bytes = bytes })
-            return bytes / (tile.keys * head_dim)
-        end
+    local function add(tile, keys, bytes)
+        table.insert(in_tiles, { layout = tile.name, keys = keys, bytes = bytes })
+        return bytes / (keys * head_dim)
     end
-    add(tile_cpu, tile_cpu.bytes(layout))
+    local bytes = tile_cpu.bytes(layout)
+    if bytes then
+        add(tile_cpu, tile_cpu.keys, bytes)
+    end
     for _, tile in ipairs(tiles.list) do
-        per_value = add(tile, tiles.bytes(tile, layout)) or per_value
+        local of = tiles.of(tile, format.name, head_dim)
+        per_value = of and add(tile, of.keys, of.bytes) or per_value
     end
     return { tiles = report.array(in_tiles), tiled_bytes_per_value = per_value, name = format.name, head_dim = head_dim, bits = format.bits, block = layout.block,
         bytes_per_value = layout.bytes_per_value, row_bytes = layout.row_bytes, rotated = format.rotated,

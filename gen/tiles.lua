@@ -1,9 +1,11 @@
--- Tiled cache layouts as data. A tile holds `keys` slots of one side (K or V) of one KV head: per chunk of 128 values a
--- sub-tile of codes, then gain codes (gain formats), then one fp16 scale per key. Append, dequantise and repack texts, what
--- decode needs to know about sizes, and the registry's table of tiles derive from it; docs/formats.md says the same in words.
+-- Tiled cache layouts as data. A tile holds `keys` slots of one side (K or V) of one KV head. Rotation chunks of 128 values are
+-- one sub-tile each; others are cut into sub-tiles of 64 values, which have twice as many keys, so that a sub-tile has always
+-- the same codes per lane. Per chunk follow each other: the codes of its sub-tiles, their gain codes (gain formats), one fp16
+-- scale per key. Append, dequantise and repack texts, what decode needs to know about sizes, and the registry's table of tiles
+-- derive from it; docs/formats.md says the same in words.
 --
--- Where the code of (key, value) lies is a permutation of bits: "k0" to "k5" are the bits of the key within the tile, "v0"
--- to "v6" those of the value within the chunk, each list from the lowest bit up.
+-- Where the code of (key, value) lies is a permutation of bits: "k0" and up are the bits of the key within the tile, "v0" and up
+-- those of the value within the sub-tile, each list from the lowest bit up.
 --   code   the code's number in its atom, 0 to 15: quad u = code / 4, nibble n = code % 4. Bits 0 and 1 are value bits, so
 --          that a quad is of one key
 --   half   half of the 32-bit words that hold the atom: an atom is `bits` halves of 16 bits, half i in word i of its group
@@ -11,53 +13,88 @@
 --   lane   whose 16-byte loads yield the words: word x = bits * group + i of a lane is number
 --          (x / 4 * lanes + lane) * 4 + x % 4 of the sub-tile
 -- rows: no atoms; words as a row has them, but the sign of 4-bit codes in their top bit; lane = key, group and i replaced by the number
---        of the word in the chunk.
+--        of the word in the sub-tile.
 --
 -- gains  number and half of the word that holds four gain codes, top bits where those of codes are ("s0" to "s2" are the
---        bits of a gain code's number in the chunk). Absent: one word per key, as in a row.
+--        bits of a gain code's number in the sub-tile). Absent: those of a key follow those of the one before, as in a row.
 -- scales number and half of the word that holds a key's scale. Absent: one half per key.
 -- tops   bits of a half that hold bit 3 of nibbles 0 to 3
 -- on     which archs read it; reason: why no others
+-- of     [values of a sub-tile] = { keys =, k = side, v = side }
+
+local formats = require "formats"
+local transform = require "transform"
 
 local tiles = {}
-
-tiles.CHUNK = 128
 
 local NATURAL_TOPS = { 3, 7, 11, 15 }
 
 tiles.list = {
     {
-        name = "tile_mma", keys = 32, lanes = 32, tops = { 7, 15, 3, 11 },
+        name = "tile_mma", lanes = 32, tops = { 7, 15, 3, 11 },
         on = function(arch) return arch.matrix == "mma" end, reason = "tile_mma is in the order of mma.sync",
-        k = {
-            lane = { "v2", "v3", "k0", "k1", "k2" }, half = "k3", code = { "v0", "v1", "v4", "v5" }, group = { "v6", "k4" },
-            gains = { word = { "s2", "k0", "k1", "k2", "k4" }, half = "k3" },
-            scales = { word = { "k0", "k1", "k2", "k4" }, half = "k3" },
-        },
-        v = {
-            lane = { "k1", "k2", "v0", "v1", "v2" }, half = "k0", code = { "v3", "v4", "v5", "v6" }, group = { "k3", "k4" },
-            gains = { word = { "s2", "k1", "k2", "k3", "k4" }, half = "k0" },
-            scales = { word = { "k1", "k2", "k3", "k4" }, half = "k0" },
+        of = {
+            [128] = {
+                keys = 32,
+                k = {
+                    lane = { "v2", "v3", "k0", "k1", "k2" }, half = "k3", code = { "v0", "v1", "v4", "v5" }, group = { "v6", "k4" },
+                    gains = { word = { "s2", "k0", "k1", "k2", "k4" }, half = "k3" },
+                    scales = { word = { "k0", "k1", "k2", "k4" }, half = "k3" },
+                },
+                v = {
+                    lane = { "k1", "k2", "v0", "v1", "v2" }, half = "k0", code = { "v3", "v4", "v5", "v6" }, group = { "k3", "k4" },
+                    gains = { word = { "s2", "k1", "k2", "k3", "k4" }, half = "k0" },
+                    scales = { word = { "k1", "k2", "k3", "k4" }, half = "k0" },
+                },
+            },
+            [64] = {
+                keys = 64,
+                k = {
+                    lane = { "v2", "v3", "k0", "k1", "k2" }, half = "k3", code = { "v0", "v1", "v4", "v5" }, group = { "k4", "k5" },
+                    gains = { word = { "k0", "k1", "k2", "k4", "k5" }, half = "k3" },
+                    scales = { word = { "k0", "k1", "k2", "k4", "k5" }, half = "k3" },
+                },
+                v = {
+                    lane = { "k1", "k2", "v0", "v1", "v2" }, half = "k0", code = { "v3", "v4", "v5", "k3" }, group = { "k4", "k5" },
+                    gains = { word = { "k1", "k2", "k3", "k4", "k5" }, half = "k0" },
+                    scales = { word = { "k1", "k2", "k3", "k4", "k5" }, half = "k0" },
+                },
+            },
         },
     },
     {
-        name = "tile_wmma", keys = 32, lanes = 32, tops = NATURAL_TOPS,
+        name = "tile_wmma", lanes = 32, tops = NATURAL_TOPS,
         on = function(arch) return arch.matrix == "wmma" end, reason = "tile_wmma is in the order of the WMMA of gfx12",
-        k = { lane = { "k0", "k1", "k2", "k3", "v3" }, half = "k4", code = { "v0", "v1", "v2", "v4" }, group = { "v5", "v6" } },
-        v = { lane = { "v0", "v1", "v2", "v3", "k3" }, half = "k0", code = { "v4", "v5", "k1", "k2" }, group = { "v6", "k4" } },
+        of = {
+            [128] = {
+                keys = 32,
+                k = { lane = { "k0", "k1", "k2", "k3", "v3" }, half = "k4", code = { "v0", "v1", "v2", "v4" }, group = { "v5", "v6" } },
+                v = { lane = { "v0", "v1", "v2", "v3", "k3" }, half = "k0", code = { "v4", "v5", "k1", "k2" }, group = { "v6", "k4" } },
+            },
+        },
     },
     {
-        name = "tile_mfma", keys = 64, lanes = 64, tops = NATURAL_TOPS,
+        name = "tile_mfma", lanes = 64, tops = NATURAL_TOPS,
         on = function(arch) return arch.matrix == "mfma" end, reason = "tile_mfma is in the order of MFMA",
-        k = { lane = { "k0", "k1", "k2", "k3", "v2", "v3" }, half = "k4", code = { "v0", "v1", "v4", "v5" }, group = { "v6", "k5" } },
-        v = { lane = { "v0", "v1", "v2", "v3", "k2", "k3" }, half = "k0", code = { "v4", "v5", "v6", "k1" }, group = { "k4", "k5" } },
+        of = {
+            [128] = {
+                keys = 64,
+                k = { lane = { "k0", "k1", "k2", "k3", "v2", "v3" }, half = "k4", code = { "v0", "v1", "v4", "v5" }, group = { "v6", "k5" } },
+                v = { lane = { "v0", "v1", "v2", "v3", "k2", "k3" }, half = "k0", code = { "v4", "v5", "v6", "k1" }, group = { "k4", "k5" } },
+            },
+        },
     },
     {
-        name = "tile_lane", keys = 32, lanes = 32, tops = NATURAL_TOPS,
+        name = "tile_lane", lanes = 32, tops = NATURAL_TOPS,
         on = function(arch) return arch.warp == 32 and arch.matrix ~= "mma" end,
         reason = "tile_lane gives each of 32 lanes its key, for archs without mma.sync",
-        k = { rows = true },
-        v = { lane = { "v2", "v3", "v4", "v5", "v6" }, half = "k2", code = { "v0", "v1", "k0", "k1" }, group = { "k3", "k4" } },
+        of = {
+            [128] = {
+                keys = 32,
+                k = { rows = true },
+                v = { lane = { "v2", "v3", "v4", "v5", "v6" }, half = "k2", code = { "v0", "v1", "k0", "k1" }, group = { "k3", "k4" } },
+            },
+        },
     },
 }
 
@@ -82,22 +119,65 @@ function tiles.on(arch)
     return out
 end
 
--- Bytes of the sub-tile of one chunk, and where its parts begin; gains: whether the format has them.
-function tiles.chunk(tile, bits, gains)
-    local codes = tile.keys * bits * tiles.CHUNK // 8
-    local scales = codes + (gains and 4 * tile.keys or 0)
-    return { gains = codes, scales = scales, bytes = scales + 2 * tile.keys }
+-- How a tile holds rotation chunks of so many values: the entry of `of`, and values, those of a sub-tile; parts, sub-tiles of a
+-- chunk. Or nil and the reason why it does not.
+function tiles.shape(tile, chunk)
+    local values = chunk % 128 == 0 and 128 or 64
+    if chunk % values ~= 0 then
+        return nil, ("sub-tiles have 64 or 128 values, those of a chunk of %d would not be full"):format(chunk)
+    end
+    local of = tile.of[values]
+    if not of then
+        return nil, ("%s has no order for sub-tiles of %d values"):format(tile.name, values)
+    end
+    return { keys = of.keys, k = of.k, v = of.v, lanes = tile.lanes, values = values, parts = chunk // values }
 end
 
--- Bytes of a tile for a layout of formats.layout, or nil and the reason why there is none.
-function tiles.bytes(tile, layout)
-    if not layout.format.rotated then
-        return nil, layout.format.name .. " exists as rows only"
-    elseif layout.chunk ~= tiles.CHUNK then
-        return nil, string.format("tiles hold chunks of %d values; head_dim %d has chunks of %d", tiles.CHUNK,
-            layout.head_dim, layout.chunk)
+local function takes(tile, head_dim)
+    local shapes = {}
+    for i, values in ipairs { head_dim, formats.v_head_dim(head_dim) } do
+        local chunks, reason = transform.chunks(values)
+        if chunks then
+            shapes[i], reason = tiles.shape(tile, chunks[1].size)
+        end
+        if not shapes[i] then
+            return nil, reason
+        end
     end
-    return #layout.chunks * tiles.chunk(tile, layout.format.bits, layout.subs > 0).bytes
+    return shapes[1].keys == shapes[2].keys, ("tiles of K of head_dim %d would have %d keys, those of V %d"):format(head_dim,
+        shapes[1].keys, shapes[2].keys)
+end
+
+-- Does a tile hold caches of this head_dim? If not, false or nil and the reason why.
+local taken = {}
+function tiles.takes(tile, head_dim)
+    local key = tile.name .. " " .. head_dim
+    taken[key] = taken[key] or table.pack(takes(tile, head_dim))
+    return table.unpack(taken[key], 1, 2)
+end
+
+-- How a tile holds a format at a head_dim: tiles.shape, with bytes: codes and gains of a sub-tile; gains_at and scales_at, where
+-- gain codes and scales of a chunk begin; chunk, bytes, those of a chunk and of the tile. Or nil and the reason why it does not.
+function tiles.of(tile, format, head_dim)
+    local layout, reason = formats.layout(format, head_dim)
+    if not layout then
+        return nil, reason
+    elseif not layout.format.rotated then
+        return nil, format .. " exists as rows only"
+    end
+    local ok
+    ok, reason = tiles.takes(tile, head_dim)
+    if not ok then
+        return nil, reason
+    end
+    local shape = tiles.shape(tile, layout.chunk)
+    shape.codes = shape.keys * layout.format.bits * shape.values // 8
+    shape.gains = layout.subs > 0 and shape.keys * shape.values // 32 or 0
+    shape.gains_at = shape.parts * shape.codes
+    shape.scales_at = shape.gains_at + shape.parts * shape.gains
+    shape.chunk = shape.scales_at + 2 * shape.keys
+    shape.bytes = #layout.chunks * shape.chunk
+    return shape
 end
 
 -- ---- bits -----------------------------------------------------------------------------------------------------------
@@ -130,41 +210,41 @@ function tiles.expression(bits, names)
     return #terms > 0 and "(" .. table.concat(terms, " | ") .. ")" or "0"
 end
 
--- A quad is numbered by the five value bits that are not its nibble's, from the lowest up. For a side with atoms, as bits
--- of q (number of the quad), n (nibble), k:
+-- A quad is numbered by the value bits that are not its nibble's, from the lowest up. For a side with atoms of sub-tiles of so
+-- many values, as bits of q (number of the quad), n (nibble), k:
 --   lane, group, quad   where quad q of key k lies: quad u of an atom
 --   natural, byte       of nibble n of quad q: value / 4 and value % 4
 --   holder, nibble      the other way round, of byte n of the natural quad q (values 4q to 4q + 3): quad and nibble
 --   is_natural          quads are runs of four values
 --   shares              which bits of u come from the key, as a mask; 0: atoms are of one key
-function tiles.quads(side)
-    local number, rest = {}, {} -- value bit -> bit of q or n; bits of q -> value bit
+function tiles.quads(side, values)
+    local number, rest, bits = {}, {}, {} -- value bit -> bit of q or n; bits of q -> value bit; value bits
     for i = 1, 2 do
         number[side.code[i]] = "n" .. i - 1
     end
-    for v = 0, 6 do
-        local bit = "v" .. v
+    while 1 << #bits < values do
+        local bit = "v" .. #bits
+        bits[#bits + 1] = bit
         if not number[bit] then
             number[bit] = "q" .. #rest
             rest[#rest + 1] = bit
         end
     end
-    local function renamed(bits, names)
+    local function renamed(list, names)
         local out = {}
-        for i, bit in ipairs(bits) do
+        for i, bit in ipairs(list) do
             out[i] = names[bit] or bit
         end
         return out
     end
-    local values = { "v0", "v1", "v2", "v3", "v4", "v5", "v6" }
     local in_natural = { v0 = "n0", v1 = "n1" }
-    for v = 2, 6 do
+    for v = 2, #bits - 1 do
         in_natural["v" .. v] = "q" .. v - 2
     end
     local out = {
         lane = renamed(side.lane, number), group = renamed(side.group, number),
         quad = renamed({ side.code[3], side.code[4] }, number),
-        natural = renamed(table.move(values, 3, 7, 1, {}), number), byte = renamed({ "v0", "v1" }, number),
+        natural = renamed(table.move(bits, 3, #bits, 1, {}), number), byte = renamed({ "v0", "v1" }, number),
         holder = renamed(rest, in_natural), nibble = renamed({ side.code[1], side.code[2] }, in_natural),
         is_natural = side.code[1] == "v0" and side.code[2] == "v1", shares = 0,
     }

@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { CHUNK = 128, MMA, WMMA, MFMA, LANE, CPU, CPU_KEYS = 128 };
+enum { MMA = 1, WMMA, MFMA, LANE, CPU, CPU_KEYS = 128 };
 
 static int kind_of(const char *layout) {
     static const char *const names[] = {"tile_mma", "tile_wmma", "tile_mfma", "tile_lane", "tile_cpu"};
@@ -16,23 +16,32 @@ static int kind_of(const char *layout) {
     return 0;
 }
 
-int tile_keys(const char *layout) {
-    int kind = kind_of(layout);
-    return kind == CPU ? CPU_KEYS : kind == MFMA ? 64 : kind ? 32 : 0;
+/* Values of a sub-tile. */
+static int sub_tile(const tq_format_spec *format) {
+    return format->chunks[0].size % 128 == 0 ? 128 : 64;
+}
+
+int tile_keys(const char *layout, const tq_format_spec *format) {
+    int kind = kind_of(layout), keys = kind == MFMA ? 64 : 32;
+    return kind == CPU ? CPU_KEYS : kind ? keys * 128 / sub_tile(format) : 0;
 }
 
 static size_t code_bytes(int keys, const tq_format_spec *format) {
-    return (size_t)(keys * CHUNK * format->bits / 8);
+    return (size_t)(keys * format->chunks[0].size * format->bits / 8);
+}
+
+static size_t gain_bytes(int keys, const tq_format_spec *format) {
+    return format->sub ? (size_t)(keys * format->chunks[0].size / 16 / 2) : 0;
 }
 
 static size_t chunk_bytes(int keys, const tq_format_spec *format) {
-    return code_bytes(keys, format) + (size_t)(keys * (format->sub ? 6 : 2));
+    return code_bytes(keys, format) + gain_bytes(keys, format) + (size_t)(keys * 2);
 }
 
 size_t tile_bytes(const char *layout, const tq_format_spec *format) {
     if (kind_of(layout) == CPU)
         return (size_t)(CPU_KEYS * format->row_bytes);
-    return (size_t)format->n_chunks * chunk_bytes(tile_keys(layout), format);
+    return (size_t)format->n_chunks * chunk_bytes(tile_keys(layout, format), format);
 }
 
 /* ---- where codes lie -------------------------------------------------------------------------------------------- */
@@ -62,6 +71,29 @@ static place place_of(int kind, tq_side side, int key, int value) {
     default:
         assert(kind == LANE && side == TQ_SIDE_V);
         return (place){value / 4, key / 8, key / 4 % 2, 4 * (key % 4) + value % 4};
+    }
+}
+
+/* The same of sub-tiles of 64 values and twice as many keys. */
+static place place_of_64(int kind, tq_side side, int key, int value) {
+    switch (kind + (side == TQ_SIDE_V ? 10 : 0)) {
+    case MMA:
+        return (place){4 * (key % 8) + value / 4 % 4, key / 16, key / 8 % 2, 4 * (value / 16) + value % 4};
+    case MMA + 10:
+        return (place){4 * (value % 8) + key / 2 % 4, key / 16, key % 2, 8 * (key / 8 % 2) + value / 8};
+    case WMMA:
+        return (place){16 * (value / 8 % 2) + key % 16, 2 * (key / 32) + value / 32, key / 16 % 2,
+                       8 * (value / 16 % 2) + value % 8};
+    case WMMA + 10:
+        return (place){16 * (key / 8 % 2) + value % 16, key / 16, key % 2, 4 * (key / 2 % 4) + value / 16};
+    case MFMA:
+        return (place){16 * (value / 4 % 4) + key % 16, key / 32, key / 16 % 2, 4 * (value / 16) + value % 4};
+    case MFMA + 10:
+        return (place){16 * (key / 4 % 4) + value % 16, key / 32, key % 2,
+                       8 * (key / 16 % 2) + 4 * (key / 2 % 2) + value / 16};
+    default:
+        assert(kind == LANE && side == TQ_SIDE_V);
+        return (place){16 * (key / 32) + value / 4, key / 8 % 4, key / 4 % 2, 4 * (key % 4) + value % 4};
     }
 }
 
@@ -114,12 +146,12 @@ static int scale_half(int kind, tq_side side, int key) {
     return 2 * (8 * (key / 16) + key % 8) + key / 8 % 2;
 }
 
-/* Bit `bit` of gain code i of a key, as a bit number after the codes. */
-static int gain_bit(int kind, tq_side side, int key, int i, int bit) {
+/* Bit `bit` of gain code i of a key's n in a sub-tile, as a bit number in the gain codes of that. */
+static int gain_bit(int kind, tq_side side, int key, int i, int n, int bit) {
     if (kind != MMA)
-        return 32 * key + 4 * i + bit;
+        return 4 * n * key + 4 * i + bit;
     int pair = scale_half(kind, side, key);
-    return 32 * (2 * (pair / 2) + i / 4) + 16 * (pair % 2) + (bit == 3 ? top_of(kind, i % 4) : 4 * (i % 4) + bit);
+    return 32 * (n / 4 * (pair / 2) + i / 4) + 16 * (pair % 2) + (bit == 3 ? top_of(kind, i % 4) : 4 * (i % 4) + bit);
 }
 
 /* ---- tile_lane, K: words of rows -------------------------------------------------------------------------------- */
@@ -137,9 +169,12 @@ static uint8_t converted(uint8_t byte, int to_row) {
 /* Copies between the words of a key's chunk and the payload of a row's chunk. */
 static void lane_words(const tq_format_spec *format, uint8_t *tile_codes, int key, uint8_t *row_chunk, int to_row) {
     int header = format->sub ? 2 + format->block / format->sub / 2 : 2;
-    int words_per_block = format->block * format->bits / 32;
-    for (int w = 0; w < 4 * format->bits; w++) {
-        uint8_t *in_tile = tile_codes + 4 * ((w / 4 * 32 + key) * 4 + w % 4);
+    int words_per_block = format->block * format->bits / 32, per_sub_tile = sub_tile(format) * format->bits / 32;
+    int keys = tile_keys("tile_lane", format);
+    for (int w = 0; w < format->chunks[0].size * format->bits / 32; w++) {
+        int word = key / 32 * per_sub_tile + w % per_sub_tile;
+        uint8_t *in_tile =
+            tile_codes + 4 * (w / per_sub_tile * keys * per_sub_tile + (word / 4 * 32 + key % 32) * 4 + word % 4);
         uint8_t *in_row =
             row_chunk + w / words_per_block * (header + 4 * words_per_block) + header + 4 * (w % words_per_block);
         uint8_t *from = to_row ? in_tile : in_row, *to = to_row ? in_row : in_tile;
@@ -157,30 +192,32 @@ typedef struct tile_view {
 } tile_view;
 
 static void move_chunk(const tile_view *v, uint8_t *chunk, int key, int first, tq_ref_codes *codes, int unpack) {
-    int bits = v->format->bits;
-    uint8_t *gains = chunk + code_bytes(v->keys, v->format), *scales = gains + (v->format->sub ? 4 * v->keys : 0);
+    int bits = v->format->bits, size = v->format->chunks[0].size, values = sub_tile(v->format), per_key = values / 16;
+    uint8_t *gains = chunk + code_bytes(v->keys, v->format), *scales = gains + gain_bytes(v->keys, v->format);
     uint8_t *scale = scales + 2 * scale_half(v->kind, v->side, key);
-    for (int i = 0; i < CHUNK && !(v->kind == LANE && v->side == TQ_SIDE_K); i++) {
-        place p = place_of(v->kind, v->side, key, i);
+    for (int i = 0; i < size && !(v->kind == LANE && v->side == TQ_SIDE_K); i++) {
+        place p = (values == 64 ? place_of_64 : place_of)(v->kind, v->side, key, i % values);
+        uint8_t *sub = chunk + i / values * (v->keys * values * bits / 8);
         int at[4], stored = unpack ? 0 : stored_of(bits, codes->index[first + i]);
         code_bits(v->kind, bits, &p, at);
         for (int b = 0; b < bits; b++) {
             if (unpack)
-                stored |= get_bit(chunk, at[b]) << b;
+                stored |= get_bit(sub, at[b]) << b;
             else
-                put_bit(chunk, at[b], stored >> b & 1);
+                put_bit(sub, at[b], stored >> b & 1);
         }
         if (unpack)
             codes->index[first + i] = index_of(bits, stored);
     }
-    for (int i = 0; v->format->sub && i < 8; i++) {
+    for (int i = 0; v->format->sub && i < size / 16; i++) {
+        uint8_t *sub = gains + i / per_key * (v->keys * per_key / 2);
         int gain = unpack ? 0 : codes->gain[first + 16 * i];
         for (int b = 0; b < 4; b++) {
-            int at = gain_bit(v->kind, v->side, key, i, b);
+            int at = gain_bit(v->kind, v->side, key, i % per_key, per_key, b);
             if (unpack)
-                gain |= get_bit(gains, at) << b;
+                gain |= get_bit(sub, at) << b;
             else
-                put_bit(gains, at, gain >> b & 1);
+                put_bit(sub, at, gain >> b & 1);
         }
         for (int j = 0; unpack && j < 16; j++)
             codes->gain[first + 16 * i + j] = gain;
@@ -190,24 +227,24 @@ static void move_chunk(const tile_view *v, uint8_t *chunk, int key, int first, t
         scale[0] = half & 255;
         scale[1] = half >> 8;
     }
-    for (int i = 0; unpack && i < CHUNK; i++)
+    for (int i = 0; unpack && i < size; i++)
         codes->scale[first + i] = tq_ref_half_to_double((uint16_t)(scale[0] | scale[1] << 8));
 }
 
 static void move_key(const char *layout, tq_side side, const tq_format_spec *format, uint8_t *tile, int key,
                      tq_ref_codes *codes, int unpack) {
-    const tile_view v = {kind_of(layout), tile_keys(layout), side, format};
+    const tile_view v = {kind_of(layout), tile_keys(layout, format), side, format};
     uint8_t row[2 * TQ_MAX_HEAD_DIM] = {0};
     tq_ref_codes in_row = {0};
     int is_row = v.kind == LANE && side == TQ_SIDE_K;
-    assert(v.keys && key >= 0 && key < v.keys && format->chunks[0].size == CHUNK);
+    assert(v.keys && key >= 0 && key < v.keys && format->chunks[0].size % 64 == 0);
     if (is_row && !unpack)
         tq_ref_pack(format, codes, row);
     for (int c = 0; c < format->n_chunks; c++) {
         uint8_t *chunk = tile + (size_t)c * chunk_bytes(v.keys, format);
         if (is_row)
             lane_words(format, chunk, key, row + format->chunks[c].first_byte, unpack);
-        move_chunk(&v, chunk, key, c * CHUNK, codes, unpack);
+        move_chunk(&v, chunk, key, c * format->chunks[0].size, codes, unpack);
     }
     if (is_row && unpack) {
         tq_ref_unpack(format, row, &in_row);

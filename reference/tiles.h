@@ -5,7 +5,7 @@
 #include "reference.h"
 
 /* Keys per tile; 0: no such tile. */
-int tile_keys(const char *layout);
+int tile_keys(const char *layout, const tq_format_spec *format);
 size_t tile_bytes(const char *layout, const tq_format_spec *format);
 
 /* What a tile says about one key, and the other way round; other keys' bits stay. In tiles of GPUs one scale per chunk is

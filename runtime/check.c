@@ -98,7 +98,7 @@ tq_unit tq_row_of_bytes(int bytes) {
 
 tq_unit tq_unit_of(const tq_plan *plan, const tq_format_spec *format) {
     int keys = tq_keys_per_unit(plan->variant);
-    return (tq_unit){tq_unit_bytes(format, keys), keys};
+    return (tq_unit){tq_unit_bytes(format, plan->variant->layout, keys), keys};
 }
 
 static int units_in(tq_unit unit, int slots) {

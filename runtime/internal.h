@@ -142,7 +142,7 @@ static inline int tq_most_bias_pairs(const tq_variant *variant) {
 /* Keys of one unit of a layout of a format; TQ_ERR_UNSUPPORTED lists the layouts. */
 tq_status tq_layout_lookup(const char *layout, const tq_format_spec *format, int *keys_per_unit);
 /* Bytes of a row (1 key per unit) or of a tile; tiles of CPUs are as large as their rows. */
-size_t tq_unit_bytes(const tq_format_spec *format, int keys_per_unit);
+size_t tq_unit_bytes(const tq_format_spec *format, const char *layout, int keys_per_unit);
 
 /* The mode to store with; TQ_ERR_ARGUMENT lists what the format has. */
 tq_status tq_resolve_mode(const char *call, const tq_format_spec *format, tq_scale_mode mode, int *out);

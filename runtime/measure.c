@@ -46,7 +46,7 @@ static tq_status to_device(const bench *b, void *host, size_t bytes, void **out)
 
 static tq_status make_cache(const bench *b, tq_cache *cache, const tq_plan *plan, const tq_format_spec *format,
                             int keys_per_unit, uint32_t *seed) {
-    size_t unit = tq_unit_bytes(format, keys_per_unit);
+    size_t unit = tq_unit_bytes(format, plan->candidates[0]->layout, keys_per_unit);
     size_t head = unit * (size_t)((b->n_kv - 1) / keys_per_unit + 1), all = head * (size_t)plan->n_kv_heads;
     uint8_t *data = malloc(all);
     *cache = (tq_cache){.bytes = all, .seq_stride = all, .head_stride = head, .token_stride = unit, .n_slots = b->n_kv};

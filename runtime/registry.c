@@ -173,14 +173,15 @@ tq_status tq_resolve_mode(const char *call, const tq_format_spec *format, tq_sca
 
 /* ---- layouts ---------------------------------------------------------------------------------------------------- */
 
-size_t tq_unit_bytes(const tq_format_spec *format, int keys_per_unit) {
-    enum { CHUNK = 128, SCALE_BYTES = 2, GAIN_BITS = 4 };
-    if (keys_per_unit == 1 || keys_per_unit == TQ_MAX_TILE)
+size_t tq_unit_bytes(const tq_format_spec *format, const char *layout, int keys_per_unit) {
+    enum { SCALE_BYTES = 2, GAIN_BITS = 4 };
+    if (keys_per_unit == 1 || strcmp(layout, "tile_cpu") == 0)
         return (size_t)keys_per_unit * (size_t)format->row_bytes;
     /* Of each chunk and key: codes, gain codes, one scale. */
-    size_t gains = format->sub ? (size_t)(CHUNK / format->sub) * GAIN_BITS / 8 : 0;
-    size_t per_key = (size_t)(CHUNK * format->bits / 8) + gains + SCALE_BYTES;
-    return (size_t)(format->head_dim / CHUNK) * (size_t)keys_per_unit * per_key;
+    const int size = format->chunks[0].size;
+    size_t gains = format->sub ? (size_t)(size / format->sub) * GAIN_BITS / 8 : 0;
+    size_t per_key = (size_t)(size * format->bits / 8) + gains + SCALE_BYTES;
+    return (size_t)format->n_chunks * (size_t)keys_per_unit * per_key;
 }
 
 static int has_format(const tq_format_spec *found, const tq_format_spec *wanted) {
@@ -216,7 +217,7 @@ tq_status tq_layout_find(const char *layout, const char *format, int head_dim, t
     tq_status status = tq_format_lookup("format", format, head_dim, &spec);
     if (status || (status = tq_layout_lookup(layout, spec, &keys_per_unit)))
         return status;
-    *out = (tq_layout_info){layout, keys_per_unit, tq_unit_bytes(spec, keys_per_unit)};
+    *out = (tq_layout_info){layout, keys_per_unit, tq_unit_bytes(spec, layout, keys_per_unit)};
     return TQ_OK;
 }
 

@@ -157,18 +157,25 @@ static void test_layouts(void **state) {
     assert_int_equal(tq_layout_find("tile_test", "turbo3", HEAD_DIM, &info), TQ_OK);
     assert_int_equal(info.keys_per_unit, TILE_KEYS);
     assert_int_equal(info.unit_bytes, 1600);
-    const tq_format_spec turbo4 = {.head_dim = 128, .bits = 4}, gain3 = {.head_dim = 256, .bits = 3, .sub = 16};
-    assert_int_equal(tq_unit_bytes(&turbo4, TILE_KEYS), 2112);
-    assert_int_equal(tq_unit_bytes(&gain3, TILE_KEYS), 2 * 1728);
+    static const tq_chunk two[] = {{.size = 128}, {.first_value = 128, .size = 128}}, small = {.size = 64},
+                          odd = {.size = 192};
+    const tq_format_spec turbo4 = {.bits = 4, .n_chunks = 1, .chunks = two},
+                         gain3 = {.bits = 3, .sub = 16, .n_chunks = 2, .chunks = two},
+                         turbo3 = {.bits = 3, .n_chunks = 1, .chunks = &small},
+                         gain4 = {.bits = 4, .sub = 16, .n_chunks = 1, .chunks = &odd};
+    assert_int_equal(tq_unit_bytes(&turbo4, "tile_test", TILE_KEYS), 2112);
+    assert_int_equal(tq_unit_bytes(&gain3, "tile_test", TILE_KEYS), 2 * 1728);
+    assert_int_equal(tq_unit_bytes(&turbo3, "tile_test", 2 * TILE_KEYS), 1664);
+    assert_int_equal(tq_unit_bytes(&gain4, "tile_test", 2 * TILE_KEYS), 6656);
     /* The reference has worked it out by itself. */
     for (int i = 0; i < tq_variant_count(); i++) {
         tq_variant_info v;
         assert_int_equal(tq_variant_at(i, &v), TQ_OK);
-        if (!tile_keys(v.layout))
-            continue;
         const tq_format_spec *spec = spec_of(v.k ? v.k : v.v, v.head_dim);
+        if (!tile_keys(v.layout, spec))
+            continue;
         assert_int_equal(tq_layout_find(v.layout, spec->name, v.head_dim, &info), TQ_OK);
-        assert_int_equal(info.keys_per_unit, tile_keys(v.layout));
+        assert_int_equal(info.keys_per_unit, tile_keys(v.layout, spec));
         assert_int_equal(info.unit_bytes, tile_bytes(v.layout, spec));
     }
     assert_refused(tq_layout_find("tile_none", "turbo3", HEAD_DIM, &info), TQ_ERR_UNSUPPORTED, "tile_test");

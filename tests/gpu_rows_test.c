@@ -85,7 +85,7 @@ static test_cache *cache_of(const job *j, const char *layout, int paged, random_
     test_cache *c = calloc(1, sizeof *c);
     assert_non_null(c);
     c->layout = layout;
-    c->keys = tile_keys(layout) ? tile_keys(layout) : 1;
+    c->keys = tile_keys(layout, j->format) ? tile_keys(layout, j->format) : 1;
     c->format = j->format;
     size_t unit = c->keys > 1 ? tile_bytes(layout, j->format) : (size_t)j->format->row_bytes;
     size_t slots = paged ? PAGE_SLOTS : N_SLOTS, head = (unit * slots / (size_t)c->keys + 15) / 16 * 16 + MARGIN;

@@ -17,7 +17,8 @@ static void *device_memory(size_t bytes) {
 
 static tq_cache cache_of(int keys_per_unit) {
     const tq_format_spec *format = recorders[APPEND].k;
-    size_t unit = tq_unit_bytes(format, keys_per_unit), head = unit * (size_t)(SLOTS / keys_per_unit);
+    size_t unit = tq_unit_bytes(format, keys_per_unit == 1 ? "rows" : "tile_test", keys_per_unit),
+           head = unit * (size_t)(SLOTS / keys_per_unit);
     return (tq_cache){.data = device_memory(BATCH * HEADS * head),
                       .bytes = BATCH * HEADS * head,
                       .seq_stride = HEADS * head,

@@ -82,7 +82,7 @@ device_cache device_cache_new(const tq_device *device, const tq_variant *variant
     device_cache c = {.format = format, .side = side, .layout = variant->layout};
     c.keys_per_unit = strcmp(variant->layout, "rows") == 0 ? 1 : tq_keys_per_unit(variant);
     tq_cache *cache = &c.cache;
-    size_t unit = tq_unit_bytes(format, c.keys_per_unit), heads = (size_t)n_kv_heads;
+    size_t unit = tq_unit_bytes(format, c.layout, c.keys_per_unit), heads = (size_t)n_kv_heads;
     cache->n_slots = n_slots + EXTRA_SLOTS;
     int units = ceil_div(page_slots ? page_slots : cache->n_slots, c.keys_per_unit);
     cache->token_stride = interleaved ? heads * unit : unit;
@@ -99,7 +99,7 @@ device_cache device_cache_new(const tq_device *device, const tq_variant *variant
         cache->bytes = one * (size_t)batch;
     }
     /* Aligned as it must be and not more. */
-    c.data = device_new(device, cache->bytes, c.keys_per_unit == TQ_MAX_TILE ? TQ_ALIGN : WORD);
+    c.data = device_new(device, cache->bytes, strcmp(c.layout, "tile_cpu") == 0 ? TQ_ALIGN : WORD);
     cache->data = c.data.data;
     return c;
 }

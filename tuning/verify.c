@@ -74,7 +74,7 @@ static side_cache new_cache(const trial *t, tq_side side, const char *format, co
     c.rows.data = cli_alloc(c.rows.bytes, 1);
     c.on_device = c.rows;
     if (!t->on_cpu) {
-        c.on_device = cache_of(tq_unit_bytes(c.spec, c.keys_per_unit), (SLOTS - 1) / c.keys_per_unit + 1);
+        c.on_device = cache_of(tq_unit_bytes(c.spec, layout, c.keys_per_unit), (SLOTS - 1) / c.keys_per_unit + 1);
         c.on_device.data = memory_new(t->device, c.on_device.bytes);
     }
     return c;

@@ -46,7 +46,7 @@ function lane.legal(variant, arch)
         return nil, "layout tile_lane is for warps of 32 lanes"
     end
     for _, format in ipairs { variant.k, variant.v } do
-        local ok, reason = tiles.bytes(tiles.get(variant.layout), formats.layout(format, variant.head_dim))
+        local ok, reason = tiles.of(tiles.get(variant.layout), format, variant.head_dim)
         if not ok then
             return nil, reason
         end
@@ -77,10 +77,10 @@ end
 
 function lane.env(variant, _, env)
     env.shape = shape(variant)
-    env.k_chunk = tiles.chunk(tiles.get(variant.layout), env.k.bits, env.k.subs > 0)
-    env.v_chunk = tiles.chunk(tiles.get(variant.layout), env.v.bits, env.v.subs > 0)
+    env.k_tile = tiles.of(tiles.get(variant.layout), variant.k, variant.head_dim)
+    env.v_tile = tiles.of(tiles.get(variant.layout), variant.v, variant.head_dim)
     env.weights = weights(variant, env.v)
-    env.n_chunks = variant.head_dim // tiles.CHUNK
+    env.n_chunks = variant.head_dim // env.k_tile.values
 end
 
 return lane

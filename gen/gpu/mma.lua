@@ -20,14 +20,14 @@ local mma = {
     best = { k_path = 2 },
 }
 
--- Per matrix instruction: columns of B; registers of a row block of 128 values of O and of as much of q; bytes of shared
--- memory that decoded gains of a chunk of K and of V take.
+-- Per matrix instruction: columns of B; registers of C and B; in how many parts decoded gains of V lie in shared memory, see
+-- templates/gpu/mma_tile.h, where not a word per lane.
 local SHAPES = {
-    mma = { columns = 8, outputs = 32, q = 16, k_gains = 512, v_gains = 512 },
-    wmma = { columns = 16, outputs = 64, q = 32, k_gains = 512, v_gains = 640 },
-    mfma = { columns = 16, outputs = 32, q = 16, k_gains = 1024, v_gains = 1536 },
+    mma = { columns = 8, c = 4, b = 2 },
+    wmma = { columns = 16, c = 8, b = 4, gain_parts = 1 },
+    mfma = { columns = 16, c = 4, b = 2, gain_parts = 4 },
 }
-local BYTE_GAINS = 1024 -- of K, as integers
+local BYTE_GAINS = 1024 -- bytes of shared memory for gains of a sub-tile of K, as integers
 local WARPS = 4
 local ROW_KEYS = 32
 local Q_IN_REGISTERS = 32 -- of a lane; more is read from shared memory
@@ -61,37 +61,47 @@ local function plan_rows(of, variant, arch)
     end
 end
 
-local function plan_tiles(of, variant, arch, k, v, k_layout, v_layout)
+local function plan_tiles(of, variant, arch, k, v)
     local shape, tile = SHAPES[arch.matrix], tiles.get(variant.layout)
-    of.q_registers = of.k_path == "i8" and of.chunks * 8 * (k.bits == 4 and 2 or 1) or of.chunks * shape.q
-    of.outputs = of.chunks * shape.outputs
-    of.aux_bytes = of.chunks * ((k.subs > 0 and (of.k_path == "i8" and BYTE_GAINS or shape.k_gains) or 0)
-        + (v.subs > 0 and shape.v_gains or 0)) + of.bias_bytes
-    of.ahead = not of.ring and not (arch.matrix == "wmma" and of.chunks > 1)
-    of.words = of.ahead and 4 * of.chunks * (k.bits + v.bits) or 0
-    of.stage_bytes = of.ring and of.stages * (tiles.bytes(tile, k_layout) + tiles.bytes(tile, v_layout) + 16) or 0
+    local k_tile = tiles.of(tile, variant.k, variant.head_dim)
+    local v_tile = tiles.of(tile, variant.v, formats.v_head_dim(variant.head_dim))
+    local steps = k_tile.values // 16 -- k steps of S, row blocks of O
+    of.chunks = variant.head_dim // (k_tile.values * k_tile.parts)
+    of.sub_tiles = of.chunks * k_tile.parts
+    of.q_registers = of.sub_tiles * steps * (of.k_path == "i8" and (k.bits == 4 and 2 or 1) or shape.b)
+    of.outputs = of.sub_tiles * steps * shape.c
+    local k_gains = of.k_path == "i8" and BYTE_GAINS or 16 * arch.warp
+    local parts = shape.gain_parts
+    local v_gains = parts and steps * parts * (2 * of.keys // parts + 16) or 16 * arch.warp
+    of.aux_bytes = of.sub_tiles * ((k.subs > 0 and k_gains or 0) + (v.subs > 0 and v_gains or 0)) + of.bias_bytes
+    of.ahead = not of.ring and not (arch.matrix == "wmma" and of.sub_tiles > 1)
+    of.words = of.ahead and 4 * of.sub_tiles * (k.bits + v.bits) or 0
+    of.stage_bytes = of.ring and of.stages * (k_tile.bytes + v_tile.bytes + 16) or 0
 end
 
 -- What follows from the axes.
 local function plan(variant, arch)
     local shape = SHAPES[arch.matrix]
-    local k, k_layout = format_of(variant.k, variant.head_dim)
-    local v, v_layout = format_of(variant.v, formats.v_head_dim(variant.head_dim))
+    local k = format_of(variant.k, variant.head_dim)
+    local v = format_of(variant.v, formats.v_head_dim(variant.head_dim))
     local split_q = arch.matrix == "mma" and variant.gqa <= 4
     local rows = variant.layout == "rows"
     local of = {
         split_q = split_q, groups = (variant.gqa * (split_q and 2 or 1) + shape.columns - 1) // shape.columns,
         warps = WARPS, stages = variant.stages, ring = not rows and variant.stages > 1, k_path = variant.k_path,
-        chunks = variant.head_dim // tiles.CHUNK, ahead = false, scaled_weights = false, words = 0,
+        keys = ROW_KEYS, chunks = 1, sub_tiles = 1, ahead = false, scaled_weights = false, words = 0,
     }
+    if not rows then
+        of.keys = tiles.of(tiles.get(variant.layout), variant.k, variant.head_dim).keys
+    end
     -- Shared memory of the score bias: a table of the block, and turned coefficients of each warp, see mma_bias.h.
     local columns = (split_q and 1 or 2) * of.groups * shape.columns
     of.bias_table = attention.bias_table(variant)
-    of.bias_bytes = attention.bias_words(variant, arch.warp // 32, columns)
+    of.bias_bytes = attention.bias_words(variant, of.keys // 32, columns)
     if rows then
         plan_rows(of, variant, arch)
     else
-        plan_tiles(of, variant, arch, k, v, k_layout, v_layout)
+        plan_tiles(of, variant, arch, k, v)
     end
     -- Registers of a lane for q: for each group, or, as bytes, for each part.
     of.q = of.q_registers * (of.k_path == "i8" and (split_q and 1 or 2) or of.groups)
@@ -154,16 +164,15 @@ end
 function mma.geometry(variant, arch, k_layout)
     local of = plan(variant, arch)
     local rows = variant.layout == "rows"
-    local keys = rows and ROW_KEYS or tiles.get(variant.layout).keys
     local result = 4 * attention.result_floats(variant.head_dim, variant.gqa) + 8 * of.warps * variant.gqa
     local shared_bytes = math.max(of.shared_bytes, result)
     return {
         threads = of.warps * arch.warp,
         shared_bytes = shared_bytes,
-        keys_per_step = of.warps * keys,
-        keys_per_tile = rows and 1 or keys,
+        keys_per_step = of.warps * of.keys,
+        keys_per_tile = rows and 1 or of.keys,
         blocks_per_sm = blocks(of, variant, arch, (k_layout.subs or 0) > 0, shared_bytes),
-        loop_keys = keys,
+        loop_keys = of.keys,
     }
 end
 

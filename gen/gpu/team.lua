@@ -18,7 +18,7 @@ return function(op, shared, with_rows)
     function family.geometry(variant)
         local tile = tiles.get(variant.layout)
         return { threads = THREADS, shared_bytes = 0, keys_per_step = THREADS // TEAM,
-            keys_per_tile = tile and tile.keys or 1, blocks_per_sm = 4 }
+            keys_per_tile = tile and tiles.of(tile, variant.k or variant.v, variant.head_dim).keys or 1, blocks_per_sm = 4 }
     end
     function family.env()
     end

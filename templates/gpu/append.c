@@ -1,5 +1,4 @@
 /* Append-quantise: one team per (token, KV head), ${geometry.keys_per_step} tokens per block. */
-% local keys = layout ~= "rows" and tiles.get(layout).keys or 1
 TQG_KERNEL(${symbol}, tqg_append_params, ${geometry.threads}, ${geometry.blocks_per_sm}) {
     const tqr_job job = tqr_job_of(p.first_slot, p.n_tokens, p.cache.n_slots, ${geometry.keys_per_step});
     if (job.slot < 0)
@@ -24,7 +23,7 @@ TQG_KERNEL(${symbol}, tqg_append_params, ${geometry.threads}, ${geometry.blocks_
     if (bad && p.status && tqr_lane() == 0)
         tqg_atomic_or((tqg_u32 *)p.status, 1);
     const int keep = job.wanted && !bad;
-    tqg_u8 *unit = tqg_unit(&p.cache, job.sequence, job.head, job.slot, ${keys});
+    tqg_u8 *unit = tqg_unit(&p.cache, job.sequence, job.head, job.slot, ${geometry.keys_per_tile});
 % if f.bits == 16 then
     TQG_UNROLL
     for (int s = 0; s < SLOTS; s++) {
@@ -67,7 +66,7 @@ TQG_KERNEL(${symbol}, tqg_append_params, ${geometry.threads}, ${geometry.blocks_
 %     if layout == "rows" then
     tqr_store_row(unit, &packed, keep);
 %     else
-    tqr_store_${layout}_${side}(unit, job.slot % ${keys}, &packed, keep);
+    tqr_store_${layout}_${side}(unit, job.slot % ${geometry.keys_per_tile}, &packed, keep);
 %     end
 % end
 }

@@ -10,7 +10,7 @@ enum {
     TQL_V_LOADS = ${v.bits},
 };
 %     for _, side in ipairs { "k", "v" } do
-%         local f, S, chunk = side == "k" and k or v, side:upper(), side == "k" and k_chunk or v_chunk
+%         local f, S, chunk = side == "k" and k or v, side:upper(), side == "k" and k_tile or v_tile
 
 /* What a lane holds of a ${S} tile, as stored. */
 typedef struct tql_${side} {
@@ -27,11 +27,11 @@ TQG_FN void tql_load_${side}(const tqg_u8 *tile, tql_${side} *t) {
     for (int c = 0; c < TQL_CHUNKS; c++) {
         TQG_UNROLL
         for (int i = 0; i < TQL_${S}_LOADS; i++)
-            t->codes[c][i] = tqg_load16(tile + c * ${chunk.bytes} + i * 512 + lane * 16);
+            t->codes[c][i] = tqg_load16(tile + c * ${chunk.chunk} + i * 512 + lane * 16);
 %         if f.subs > 0 then
-        t->gains[c] = *(const tqg_u32 *)(tile + c * ${chunk.bytes} + ${chunk.gains} + lane * 4);
+        t->gains[c] = *(const tqg_u32 *)(tile + c * ${chunk.chunk} + ${chunk.gains_at} + lane * 4);
 %         end
-        t->scale[c] = *(const tqg_u16 *)(tile + c * ${chunk.bytes} + ${chunk.scales} + lane * 2);
+        t->scale[c] = *(const tqg_u16 *)(tile + c * ${chunk.chunk} + ${chunk.scales_at} + lane * 2);
     }
 }
 

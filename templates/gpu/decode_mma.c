@@ -2,15 +2,15 @@
 % local k_gains, v_gains = k.bits < 16 and k.subs > 0, v.bits < 16 and v.subs > 0
 % -- Chunks of a tile are added up with a scale each; a single chunk's scores stay without until they become weights.
 % local chunk_scales = not rows and mma.chunks > 1 and (bytes or not k_gains)
+% local added_up = chunk_scales or bytes and mma.sub_tiles > 1
 % local scaled_later = not rows and (bytes or mma.chunks == 1 and not k_gains)
 % local scaled_at_once = scaled_later and bias > 0 -- as the bias is scaled already
 % -- What multiplies weights before they meet V: scales or gains, or nothing.
 % local weights_times = not rows and (v_gains and "gains" or "scales") or mma.scaled_weights and "scales" or "nothing"
-% assert(rows or head_dim % 128 == 0 and k.rotated and v.rotated, "tiles hold chunks of 128 values")
 % local k_unit = rows and ("K_UNIT * %d"):format(mma_rows(k).unit) or "K_UNIT"
 % local v_unit = rows and ("(V_UNIT * %d)"):format(mma_rows(v).unit) or "V_UNIT"
-% local function each_chunk(indent)
-%     return "TQG_UNROLL\n" .. indent .. "for (int c = 0; c < CHUNKS; c++)"
+% local function each_sub_tile(indent)
+%     return "TQG_UNROLL\n" .. indent .. "for (int c = 0; c < TQM_SUB_TILES; c++)"
 % end
 % local staging = rows and "rows of both sides, through shared memory" or ring and "tiles of both sides, by bulk copies"
 %     or mma.ahead and "tiles of both sides, each read into registers while the other is worked on" or "tiles of both sides"
@@ -20,6 +20,10 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         GQA = ${gqa},
         WARPS = ${mma.warps},
         THREADS = WARPS * TQG_WARP,
+        KEYS = ${mma.keys}, /* of a step of a warp */
+        BLOCKS = KEYS / 16,
+        SCORES = TQM_SCORES(BLOCKS),
+        WEIGHTS = TQM_WEIGHTS(BLOCKS),
         GROUPS = ${mma.groups}, /* of columns of B */
         EACH = ${mma.split_q and 2 or 1}, /* columns of a head: of q rounded, and of what that left */
         SLOTS = TQM_COLUMNS / EACH, /* heads that a lane has scores of, per group */
@@ -36,9 +40,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         STAGES = ${mma.stages},
 % end
 % if rows then
-        STAGE_BYTES = TQM_KEYS * (K_PITCH + V_PITCH),
+        STAGE_BYTES = KEYS * (K_PITCH + V_PITCH),
 % else
-        CHUNKS = ${mma.chunks},
         IN_SHARED = ${ring and 1 or 0}, /* tiles, not in global memory */
         K_GAIN_BYTES = ${not k_gains and "0" or bytes and "K_BYTE_GAIN_BYTES" or "TQM_K_GAIN_BYTES"},
 %     if bytes then
@@ -49,17 +52,17 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 %     end
 % end
     };
-    const tqa_range range = tqa_range_of(&p, WARPS * TQM_KEYS);
+    const tqa_range range = tqa_range_of(&p, WARPS * KEYS);
     if (tqa_idle(&range))
         return;
-    const tqa_cache k_cache = tqa_cache_of(&p.k, range.sequence, range.kv_head, ${rows and "1" or "TQM_KEYS"});
-    const tqa_cache v_cache = tqa_cache_of(&p.v, range.sequence, range.kv_head, ${rows and "1" or "TQM_KEYS"});
+    const tqa_cache k_cache = tqa_cache_of(&p.k, range.sequence, range.kv_head, ${rows and "1" or "KEYS"});
+    const tqa_cache v_cache = tqa_cache_of(&p.v, range.sequence, range.kv_head, ${rows and "1" or "KEYS"});
     const int warp = (int)tqg_shfl_u((tqg_u32)tqg_warp(), 0);
 
     /* Warps take tiles in turn, each for itself. */
-    const int end = ((range.last < range.n_kv ? range.last : range.n_kv) + TQM_KEYS - 1) / TQM_KEYS;
-    int tile = range.first / TQM_KEYS + warp;
-    if ((tile + 1) * TQM_KEYS <= range.begin)
+    const int end = ((range.last < range.n_kv ? range.last : range.n_kv) + KEYS - 1) / KEYS;
+    int tile = range.first / KEYS + warp;
+    if ((tile + 1) * KEYS <= range.begin)
         tile += WARPS;
 
 % if mma.aux_bytes > 0 then
@@ -68,9 +71,9 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % if rows then
     unsigned char *const stages = TQG_SHARED + Q_BYTES + WARPS * AUX_BYTES + warp * (${mma.stages} * STAGE_BYTES);
     /* Tiles whose rows lie one stride apart; contiguous caches are walked by addition. */
-    const int paged = k_cache.pages || v_cache.pages, easy = tqm_is_easy(&k_cache) && tqm_is_easy(&v_cache);
-    const tqg_u8 *k_from = k_cache.first + (tqg_u64)(tqg_u32)(tile * TQM_KEYS) * k_cache.unit_stride;
-    const tqg_u8 *v_from = v_cache.first + (tqg_u64)(tqg_u32)(tile * TQM_KEYS) * v_cache.unit_stride;
+    const int paged = k_cache.pages || v_cache.pages, easy = tqm_is_easy(KEYS, &k_cache) && tqm_is_easy(KEYS, &v_cache);
+    const tqg_u8 *k_from = k_cache.first + (tqg_u64)(tqg_u32)(tile * KEYS) * k_cache.unit_stride;
+    const tqg_u8 *v_from = v_cache.first + (tqg_u64)(tqg_u32)(tile * KEYS) * v_cache.unit_stride;
     tqg_u32 k_words_at[K_ROW_WORDS], v_words_at[V_ROW_WORDS];
 %     for _, side in ipairs { { "k", "K" }, { "v", "V" } } do
     TQG_UNROLL
@@ -81,7 +84,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     int stage = 0; /* offset of the one to read next */
     if (tile < end) {
         k_row_gather(&k_cache, &range, tile, stages);
-        v_row_gather(&v_cache, &range, tile, stages + TQM_KEYS * K_PITCH);
+        v_row_gather(&v_cache, &range, tile, stages + KEYS * K_PITCH);
     }
     tqg_copy_commit();
 %     end
@@ -103,8 +106,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         stages.fill = tqm_ring_next(stages.fill, STAGES, STAGE_BYTES);
     }
 % elseif mma.ahead then
-    k_part k[CHUNKS];
-    v_part v[CHUNKS];
+    k_part k[TQM_SUB_TILES];
+    v_part v[TQM_SUB_TILES];
     if (tile < end) {
         k_load(tqa_unit(&k_cache, tile), k);
         v_load(tqa_unit(&v_cache, tile), v);
@@ -145,7 +148,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     const int q_head = tqm_b_column() / EACH < GQA ? tqm_b_column() / EACH : 0;
     TQG_UNROLL
     for (int i = 0; i < PARTS * Q_REGISTERS; i++)
-        q[i] = k_byte_q(q_floats + q_head * TQA_HEAD_DIM + i % Q_REGISTERS / K_BYTE_Q * TQM_CHUNK, q_scale,
+        q[i] = k_byte_q(q_floats + q_head * TQA_HEAD_DIM + i % Q_REGISTERS / K_BYTE_Q * TQM_TILE_VALUES, q_scale,
                         PARTS == 2 ? i / Q_REGISTERS : tqm_b_column() & 1, i % K_BYTE_Q);
 % else
     /* q in halves, multiplied by q_unit, which is 1 unless they need another. */
@@ -199,7 +202,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % end
 
     /* Tiles from `plain` on, n_whole of them, have visible keys only, and n_plain of them scores without options. */
-    const int plain = (range.begin + TQM_KEYS - 1) / TQM_KEYS, whole = range.n_kv / TQM_KEYS - plain;
+    const int plain = (range.begin + KEYS - 1) / KEYS, whole = range.n_kv / KEYS - plain;
     const int n_whole = whole > 0 ? whole : 0;
     const int n_plain = tqa_has_options(&p)${bytes and bias == 0 and "" or " || q_unit != 1.0f"} ? 0 : n_whole;
 
@@ -239,28 +242,28 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         const int special = (tqg_u32)(tile - plain) >= (tqg_u32)n_plain;
         tqg_warp_sync(); /* all lanes have read what is written now */
 % if bias > 0 then
-        tqm_bias_pass(&coefficients, TQB_RUNS, GROUPS, EACH, GQA, PAIRS, tile * TQM_KEYS, turned);
+        tqm_bias_pass(&coefficients, KEYS / TQB_RUN, GROUPS, EACH, GQA, PAIRS, tile * KEYS, turned);
 % end
 % if rows then
         /* ---- rows to shared memory ---- */
 %     if mma.stages > 1 then
-        const unsigned char *const k_rows = stages + stage, *const v_rows = k_rows + TQM_KEYS * K_PITCH;
+        const unsigned char *const k_rows = stages + stage, *const v_rows = k_rows + KEYS * K_PITCH;
         const int to_copy = tile + WARPS;
         stage = STAGE_BYTES - stage;
-        unsigned char *const k_to = stages + stage, *const v_to = k_to + TQM_KEYS * K_PITCH;
-        k_from += WARPS * TQM_KEYS * (tqg_u64)k_cache.unit_stride;
-        v_from += WARPS * TQM_KEYS * (tqg_u64)v_cache.unit_stride;
+        unsigned char *const k_to = stages + stage, *const v_to = k_to + KEYS * K_PITCH;
+        k_from += WARPS * KEYS * (tqg_u64)k_cache.unit_stride;
+        v_from += WARPS * KEYS * (tqg_u64)v_cache.unit_stride;
         if (to_copy < end) {
 %     else
-        const unsigned char *const k_rows = stages, *const v_rows = k_rows + TQM_KEYS * K_PITCH;
+        const unsigned char *const k_rows = stages, *const v_rows = k_rows + KEYS * K_PITCH;
         const int to_copy = tile;
-        unsigned char *const k_to = stages, *const v_to = k_to + TQM_KEYS * K_PITCH;
+        unsigned char *const k_to = stages, *const v_to = k_to + KEYS * K_PITCH;
         {
 %     end
             if (easy && (tqg_u32)(to_copy - plain) < (tqg_u32)n_whole) {
                 if (paged) {
-                    k_from = tqa_unit(&k_cache, to_copy * TQM_KEYS);
-                    v_from = tqa_unit(&v_cache, to_copy * TQM_KEYS);
+                    k_from = tqa_unit(&k_cache, to_copy * KEYS);
+                    v_from = tqa_unit(&v_cache, to_copy * KEYS);
                 }
                 k_row_copy(&k_cache, k_words_at, k_from, k_to);
                 v_row_copy(&v_cache, v_words_at, v_from, v_to);
@@ -272,8 +275,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         tqg_copy_commit();
         tqg_copy_wait(${mma.stages - 1});
 %     if mma.stages == 1 then
-        k_from += WARPS * TQM_KEYS * (tqg_u64)k_cache.unit_stride;
-        v_from += WARPS * TQM_KEYS * (tqg_u64)v_cache.unit_stride;
+        k_from += WARPS * KEYS * (tqg_u64)k_cache.unit_stride;
+        v_from += WARPS * KEYS * (tqg_u64)v_cache.unit_stride;
 %     end
         tqg_warp_sync();
 %     if mma.aux_bytes > 0 then
@@ -285,8 +288,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % else
         /* ---- a tile of each side ---- */
 %     if not mma.ahead then
-        k_part k[CHUNKS];
-        v_part v[CHUNKS];
+        k_part k[TQM_SUB_TILES];
+        v_part v[TQM_SUB_TILES];
 %     end
 %     if ring then
         if (next < end) {
@@ -305,10 +308,10 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         const unsigned char *const k_tile = tqa_unit(&k_cache, tile), *const v_tile = tqa_unit(&v_cache, tile);
 %     end
 %     if k_gains or v_gains then
-        ${each_chunk("        ")} {
-%         for _, side in ipairs { { "k", "K", k_gains }, { "v", "V", v_gains } } do
-%             if side[3] and not mma.ahead then
-            ${side[1]}_load_scales(IN_SHARED, ${side[1]}_tile + c * ${side[2]}_SUBTILE_BYTES, ${side[1]} + c);
+        ${each_sub_tile("        ")} {
+%         for _, side in ipairs { { "k", k_gains }, { "v", v_gains } } do
+%             if side[2] and not mma.ahead then
+            ${side[1]}_load_scales(IN_SHARED, ${side[1]}_tile, c, ${side[1]} + c);
 %             end
 %         end
 %         if k_gains then
@@ -317,8 +320,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 %         end
 %         if v_gains then
             if (special) /* what lies behind invisible keys may be no numbers */
-                v_clear_scales(&range, tile * TQM_KEYS, v + c);
-            v_tile_gains(v[c].gains, v[c].pair, aux + CHUNKS * K_GAIN_BYTES + c * TQM_V_GAIN_BYTES);
+                v_clear_scales(&range, tile * KEYS, v + c);
+            v_tile_gains(v[c].gains, v[c].pair, aux + TQM_SUB_TILES * K_GAIN_BYTES + c * TQM_V_GAIN_BYTES);
 %         end
         }
 %     end
@@ -328,28 +331,28 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % end
 
         /* ---- S = K q^T ---- */
-        float s[GROUPS * TQM_SCORES];
+        float s[GROUPS * SCORES];
         TQG_UNROLL
-        for (int i = 0; i < GROUPS * TQM_SCORES; i++)
+        for (int i = 0; i < GROUPS * SCORES; i++)
             s[i] = 0.0f;
 % if bias > 0 and not scaled_at_once then
-        tqm_bias_add(TQB_RUNS, GROUPS, EACH, PAIRS, bias_table, turned, s);
+        tqm_bias_add(KEYS / TQB_RUN, GROUPS, EACH, PAIRS, bias_table, turned, s);
 % end
 % if rows then
         k_row_scores(GROUPS, ${q_in_shared}, k_bytes, k_rows + tqm_row_at(K_PITCH, &k_cache, tqg_lane() >> 2),
                      ${mma.aux_bytes > 0 and "aux, begin" or "0, 0"}, ${q_at("")}, Q_REGISTERS, s);
 % else
-        ${each_chunk("        ")} {
+        ${each_sub_tile("        ")} {
 %     if not mma.ahead then
-            k_load_words(IN_SHARED, k_tile + c * K_SUBTILE_BYTES, k + c);
+            k_load_words(IN_SHARED, k_tile, c, k + c);
 %         if not k_gains then
-            k_load_scales(IN_SHARED, k_tile + c * K_SUBTILE_BYTES, k + c);
+            k_load_scales(IN_SHARED, k_tile, c, k + c);
 %         end
 %     end
-%     if chunk_scales then
-            float part[GROUPS * TQM_SCORES];
+%     if added_up then
+            float part[GROUPS * SCORES];
             TQG_UNROLL
-            for (int i = 0; i < GROUPS * TQM_SCORES; i++)
+            for (int i = 0; i < GROUPS * SCORES; i++)
                 part[i] = 0.0f;
 %     else
             float *const part = s;
@@ -358,76 +361,76 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 %     if bytes then
             k_byte_scores(PARTS, k_bytes, k[c].words, ${gains_at}, q + c * K_BYTE_Q, Q_REGISTERS, part);
 %     else
-%         local q_of_chunk = q_at(" + c * (TQM_STEPS * TQG_MMA_B" .. (mma.q_shared and " / 4 * TQG_WARP)" or ")"))
-            k_tile_scores(GROUPS, ${q_in_shared}, k_bytes, k[c].words, ${gains_at}, ${q_of_chunk},
+%         local q_of_sub_tile = q_at(" + c * (TQM_TILE_STEPS * TQG_MMA_B" .. (mma.q_shared and " / 4 * TQG_WARP)" or ")"))
+            k_tile_scores(GROUPS, ${q_in_shared}, k_bytes, k[c].words, ${gains_at}, ${q_of_sub_tile},
                           Q_REGISTERS, part);
 %     end
-%     if chunk_scales then
+%     if added_up then
             TQG_UNROLL
-            for (int i = 0; i < GROUPS * TQM_SCORES; i++)
-                s[i] = tqg_fma(part[i], k_scale_of(k + c, i % TQM_SCORES), s[i]);
+            for (int i = 0; i < GROUPS * SCORES; i++)
+                s[i] = ${chunk_scales and "tqg_fma(part[i], k_scale_of(k + c, i % SCORES), s[i])" or "c > 0 ? s[i] + part[i] : part[i]"};
 %     end
         }
 % end
 % if mma.split_q and not bytes then
         TQG_UNROLL
-        for (int i = 0; i < GROUPS * TQM_SCORES; i += 2)
+        for (int i = 0; i < GROUPS * SCORES; i += 2)
             s[i] = tqg_fma(s[i + 1], 0x1p-11f, s[i]);
 % end
 % if scaled_later then
-        float scale[TQM_SCORES];
+        float scale[SCORES];
         TQG_UNROLL
-        for (int i = 0; i < TQM_SCORES; i++)
+        for (int i = 0; i < SCORES; i++)
             scale[i] = ${chunk_scales and "" or bytes and "k_scale_of(k, i) * " or "k_scale_of(k, i)"}${bytes and "byte_unit[tqm_c_slot(i) / EACH]" or ""};
 % end
 % if scaled_at_once then
-        float b[GROUPS * TQM_SCORES];
+        float b[GROUPS * SCORES];
         TQG_UNROLL
-        for (int i = 0; i < GROUPS * TQM_SCORES; i++)
+        for (int i = 0; i < GROUPS * SCORES; i++)
             b[i] = 0.0f;
-        tqm_bias_add(TQB_RUNS, GROUPS, EACH, PAIRS, bias_table, turned, b);
+        tqm_bias_add(KEYS / TQB_RUN, GROUPS, EACH, PAIRS, bias_table, turned, b);
         TQG_UNROLL
-        for (int i = 0; i < GROUPS * TQM_SCORES; i += EACH)
-            s[i] = tqg_fma(s[i], scale[i % TQM_SCORES], ${mma.split_q and "tqg_fma(b[i + 1], 0x1p-11f, b[i])" or "b[i]"});
+        for (int i = 0; i < GROUPS * SCORES; i += EACH)
+            s[i] = tqg_fma(s[i], scale[i % SCORES], ${mma.split_q and "tqg_fma(b[i + 1], 0x1p-11f, b[i])" or "b[i]"});
 % end
         if (special) {
             const tqg_decode_params *const options = tqg_again(p);
             TQG_UNROLL
-            for (int i = 0; i < GROUPS * TQM_SCORES; i += EACH) {
-                const int slot = tile * TQM_KEYS + tqm_s_key(i % TQM_SCORES);
-                const int column = i / TQM_SCORES * TQG_MMA_N + tqm_c_column(tqm_c_slot(i)), head = column / EACH;
-                float x = s[i]${scaled_later and not scaled_at_once and " * scale[i % TQM_SCORES]" or ""}${bytes and bias == 0 and "" or " * tqg_rcp(q_unit)"};
+            for (int i = 0; i < GROUPS * SCORES; i += EACH) {
+                const int slot = tile * KEYS + tqm_s_key(i % SCORES);
+                const int column = i / SCORES * TQG_MMA_N + tqm_c_column(tqm_c_slot(i)), head = column / EACH;
+                float x = s[i]${scaled_later and not scaled_at_once and " * scale[i % SCORES]" or ""}${bytes and bias == 0 and "" or " * tqg_rcp(q_unit)"};
                 x = tqa_score(options, &range, head < GQA ? tqa_alibi(options, &range, GQA, head) : 0.0f, x, slot);
                 s[i] = tqa_is_visible(&range, slot) ? x : TQA_MINUS_INFINITY;
             }
 % if scaled_later and not scaled_at_once then
             TQG_UNROLL
-            for (int i = 0; i < TQM_SCORES; i++)
+            for (int i = 0; i < SCORES; i++)
                 scale[i] = 1.0f;
 % end
         }
 
 % if not rows and not v_gains then
-        ${each_chunk("        ")} {
+        ${each_sub_tile("        ")} {
 %     if not mma.ahead then
-            v_load_scales(IN_SHARED, v_tile + c * V_SUBTILE_BYTES, v + c);
+            v_load_scales(IN_SHARED, v_tile, c, v + c);
 %     end
             if (special) /* what lies behind invisible keys may be no numbers */
-                v_clear_scales(&range, tile * TQM_KEYS, v + c);
+                v_clear_scales(&range, tile * KEYS, v + c);
         }
 
 % end
         /* ---- weights, relative to a maximum that is raised only where a half could overflow ---- */
 % local scale_at = scaled_later and not scaled_at_once and "scale" or "0"
         float now[GROUPS * SLOTS] = {0.0f};
-        tqg_u32 weights[GROUPS * TQM_WEIGHTS], most = 0;
-        tqm_weigh(GROUPS, EACH, s, ${scale_at}, max, now, weights);
+        tqg_u32 weights[GROUPS * WEIGHTS], most = 0;
+        tqm_weigh(GROUPS, EACH, BLOCKS, s, ${scale_at}, max, now, weights);
         TQG_UNROLL
-        for (int i = 0; i < GROUPS * TQM_WEIGHTS; i++)
+        for (int i = 0; i < GROUPS * WEIGHTS; i++)
             most = tqg_h2_max(most, weights[i]);
         tqg_u32 over = most + weight_limit;
 % if not rows then
-        ${each_chunk("        ")}
+        ${each_sub_tile("        ")}
             over |= v[c].pair + scale_limit;
 % elseif weights_times == "scales" then
         over |= scale + scale_limit;
@@ -438,15 +441,15 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 %     if rows then
             scales = scale;
 %     else
-            ${each_chunk("            ")}
+            ${each_sub_tile("            ")}
                 scales = tqg_h2_max(scales, v[c].pair);
 %     end
             scale_bits = tqm_scale_bits(scale_bits, scales);
             weight_limit = tqm_limit(WEIGHT_BITS - scale_bits);
             scale_limit = tqm_limit(scale_bits);
 % end
-            tqm_raise(GROUPS, EACH, OUTPUTS, s, ${scale_at}, (float)(WEIGHT_BITS - 5 - scale_bits), max, sum, o);
-            tqm_weigh(GROUPS, EACH, s, ${scale_at}, max, now, weights);
+            tqm_raise(GROUPS, EACH, BLOCKS, OUTPUTS, s, ${scale_at}, (float)(WEIGHT_BITS - 5 - scale_bits), max, sum, o);
+            tqm_weigh(GROUPS, EACH, BLOCKS, s, ${scale_at}, max, now, weights);
         }
         TQG_UNROLL
         for (int i = 0; i < GROUPS * SLOTS; i++)
@@ -463,19 +466,19 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
                       v_rows + tqm_row_at(V_PITCH, &v_cache, 2 * tqm_k_lane() + 1),
                       ${mma.aux_bytes > 0 and "aux + K_AUX_BYTES, begin + GROUPS * K_BEGIN_BYTES" or "0, 0"}, weights, o, OUTPUTS);
 % else
-        ${each_chunk("        ")} {
+        ${each_sub_tile("        ")} {
 %     if not mma.ahead then
-            v_load_words(IN_SHARED, v_tile + c * V_SUBTILE_BYTES, v + c);
+            v_load_words(IN_SHARED, v_tile, c, v + c);
 %     end
 %     if v_gains then
-            v_tile_outputs(GROUPS, v_bytes, v[c].words, aux + CHUNKS * K_GAIN_BYTES + c * TQM_V_GAIN_BYTES, weights,
-                           o + c * TQM_OUTPUTS, OUTPUTS);
+            v_tile_outputs(GROUPS, v_bytes, v[c].words, aux + TQM_SUB_TILES * K_GAIN_BYTES + c * TQM_V_GAIN_BYTES, weights,
+                           o + c * TQM_TILE_OUTPUTS, OUTPUTS);
 %     else
-            tqg_u32 scaled[GROUPS * TQM_WEIGHTS];
+            tqg_u32 scaled[GROUPS * WEIGHTS];
             TQG_UNROLL
-            for (int i = 0; i < GROUPS * TQM_WEIGHTS; i++)
-                scaled[i] = tqg_h2_mul(weights[i], v[c].scales[i % TQM_WEIGHTS]);
-            v_tile_outputs(GROUPS, v_bytes, v[c].words, 0, scaled, o + c * TQM_OUTPUTS, OUTPUTS);
+            for (int i = 0; i < GROUPS * WEIGHTS; i++)
+                scaled[i] = tqg_h2_mul(weights[i], v[c].scales[i % WEIGHTS]);
+            v_tile_outputs(GROUPS, v_bytes, v[c].words, 0, scaled, o + c * TQM_TILE_OUTPUTS, OUTPUTS);
 %     end
         }
 % end
@@ -518,6 +521,6 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         }
         tqg_block_sync();
     }
-    const tqa_range late = tqa_range_of(tqg_again(p), WARPS * TQM_KEYS);
+    const tqa_range late = tqa_range_of(tqg_again(p), WARPS * KEYS);
     tqa_finish(tqg_again(p), &late, &result, GQA, THREADS);
 }

@@ -1,5 +1,4 @@
 /* Dequantise: one team per (token, KV head), ${geometry.keys_per_step} tokens per block. */
-% local keys = layout ~= "rows" and tiles.get(layout).keys or 1
 TQG_KERNEL(${symbol}, tqg_dequantise_params, ${geometry.threads}, ${geometry.blocks_per_sm}) {
     const tqr_job job = tqr_job_of(p.first_slot, p.n_tokens, p.cache.n_slots, ${geometry.keys_per_step});
     if (job.slot < 0)
@@ -7,7 +6,7 @@ TQG_KERNEL(${symbol}, tqg_dequantise_params, ${geometry.threads}, ${geometry.blo
     const tqg_i64 to = job.sequence * p.x_seq_stride + job.token * p.x_token_stride + job.head * p.x_head_stride;
     const float *mean = p.mean ? p.mean + job.head * HEAD_DIM : 0;
     float y[SLOTS][4];
-    tqg_u8 *unit = tqg_unit(&p.cache, job.sequence, job.head, job.slot, ${keys});
+    tqg_u8 *unit = tqg_unit(&p.cache, job.sequence, job.head, job.slot, ${geometry.keys_per_tile});
 % if f.bits == 16 then
     TQG_UNROLL
     for (int s = 0; s < SLOTS; s++) {
@@ -20,7 +19,7 @@ TQG_KERNEL(${symbol}, tqg_dequantise_params, ${geometry.threads}, ${geometry.blo
 %     if layout == "rows" then
     tqr_load_row(unit, &packed);
 %     else
-    tqr_load_${layout}_${side}(unit, job.slot % ${keys}, &packed);
+    tqr_load_${layout}_${side}(unit, job.slot % ${geometry.keys_per_tile}, &packed);
 %     end
     tqr_values(&packed, y);
 %     if f.bits < 8 then

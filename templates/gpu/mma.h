@@ -1,20 +1,13 @@
-/* Decode with matrix instructions. A warp works on tiles of TQM_KEYS keys: scores S = K q^T, where a key is a row of the A
- * operand and a query head a column of B, then O^T += V^T P^T, where a value of V is a row and a key is k. The roles of the
- * registers are those of docs/gpu_kernels.md; what follows says which key, head or value a lane's registers hold. */
+/* Decode with matrix instructions. A warp works on steps of keys, the rows of a gather or a tile, in blocks of 16: scores
+ * S = K q^T, where a key is a row of the A operand and a query head a column of B, then O^T += V^T P^T, where a value of V is a
+ * row and a key is k. The roles of the registers are those of docs/gpu_kernels.md; what follows says which key, head or value
+ * a lane's registers hold. */
 #ifndef TQG_MMA_H
 #define TQG_MMA_H
 
-#ifdef TQG_MATRIX_MFMA
-#define TQM_KEYS 64
-#else
-#define TQM_KEYS 32
-#endif
-#define TQM_BLOCKS (TQM_KEYS / 16) /* row blocks of S, k steps of O */
-#define TQM_CHUNK 128              /* values that a sub-tile holds */
-#define TQM_STEPS (TQM_CHUNK / 16) /* k steps of S per chunk, row blocks of O */
-#define TQM_SCORES (TQM_BLOCKS * TQG_MMA_C)
-#define TQM_WEIGHTS (TQM_BLOCKS * TQG_MMA_B)
-#define TQM_OUTPUTS (TQM_STEPS * TQG_MMA_C)
+/* Of a step of so many row blocks of S, which are k steps of O, and a group of columns. */
+#define TQM_SCORES(blocks)  ((blocks) * TQG_MMA_C)
+#define TQM_WEIGHTS(blocks) ((blocks) * TQG_MMA_B)
 
 /* Part of the lane's number that the k of operands depend on: runs of 2 on mma, else of 8 or 4. */
 #if defined(TQG_MATRIX_MMA)
@@ -70,7 +63,7 @@ TQG_FN float tqm_column_sum(float x) {
 
 /* Tiles: which value half e of register i of q is, and which one a register of O is. */
 TQG_FN int tqm_tile_value(int i, int e) {
-    const int r = i % TQG_MMA_B, step = i / TQG_MMA_B; /* steps of a chunk follow those of the one before */
+    const int r = i % TQG_MMA_B, step = i / TQG_MMA_B; /* steps of a sub-tile follow those of the one before */
     return 16 * step + 2 * TQG_MMA_B * tqm_k_lane() + 4 * (r / 2) + TQG_NIBBLE(r & 1, e);
 }
 TQG_FN int tqm_output_value(int i) {
@@ -145,18 +138,18 @@ TQG_FN void tqm_keep(tqg_u32 *table) {
 
 /* Weights exp2(s * scale - max), scale one factor per row (0: 1), as the B operand; and their sums. Of each
  * group of columns a lane has TQM_COLUMNS / each heads; each = 2: odd registers of s are spare, and their weights 0. */
-TQG_FN void tqm_weigh(const int groups, const int each, const float *s, const float *scale, const float *max, float *sum,
-                      tqg_u32 *weights) {
+TQG_FN void tqm_weigh(const int groups, const int each, const int blocks, const float *s, const float *scale,
+                      const float *max, float *sum, tqg_u32 *weights) {
     TQG_UNROLL
-    for (int b = 0; b < groups * TQM_BLOCKS; b++) {
+    for (int b = 0; b < groups * blocks; b++) {
         float x[TQG_MMA_C];
         TQG_UNROLL
         for (int r = 0; r < TQG_MMA_C; r++) {
-            const int head = b / TQM_BLOCKS * (TQM_COLUMNS / each) + tqm_c_slot(r) / each, i = b * TQG_MMA_C + r;
+            const int head = b / blocks * (TQM_COLUMNS / each) + tqm_c_slot(r) / each, i = b * TQG_MMA_C + r;
             x[r] = 0.0f;
             if (r % each == 0) {
-                x[r] = tqg_exp2(scale ? tqg_fma(s[i], scale[i % TQM_SCORES], -max[head]) : s[i] - max[head]);
-                sum[head] = b % TQM_BLOCKS == 0 && r < TQM_COLUMNS ? x[r] : sum[head] + x[r];
+                x[r] = tqg_exp2(scale ? tqg_fma(s[i], scale[i % TQM_SCORES(blocks)], -max[head]) : s[i] - max[head]);
+                sum[head] = b % blocks == 0 && r < TQM_COLUMNS ? x[r] : sum[head] + x[r];
             }
         }
         tqg_c_to_b(x, weights + b * TQG_MMA_B);
@@ -164,16 +157,16 @@ TQG_FN void tqm_weigh(const int groups, const int each, const float *s, const fl
 }
 
 /* Raises the maxima so that the weights of this tile are at most 2^exponent, and takes sums and outputs with them. */
-TQG_FN void tqm_raise(const int groups, const int each, const int outputs, const float *s, const float *scale, float exponent,
-                      float *max, float *sum, float *o) {
-    const int heads = TQM_COLUMNS / each;
+TQG_FN void tqm_raise(const int groups, const int each, const int blocks, const int outputs, const float *s,
+                      const float *scale, float exponent, float *max, float *sum, float *o) {
+    const int heads = TQM_COLUMNS / each, scores = TQM_SCORES(blocks);
     TQG_UNROLL
     for (int head = 0; head < groups * heads; head++) {
         const int group = head / heads;
         float top = TQA_NO_MAX;
         TQG_UNROLL
-        for (int i = head % heads; i < TQM_SCORES; i += TQM_COLUMNS)
-            top = tqg_max(top, scale ? s[group * TQM_SCORES + i] * scale[i] : s[group * TQM_SCORES + i]);
+        for (int i = head % heads; i < scores; i += TQM_COLUMNS)
+            top = tqg_max(top, scale ? s[group * scores + i] * scale[i] : s[group * scores + i]);
         top = tqg_max(max[head], tqm_column_max(top) - exponent);
         const float keep = tqg_exp2(max[head] - top);
         max[head] = top;
@@ -253,47 +246,13 @@ TQG_FN tqg_u32 tqm_read4(const int shared, const unsigned char *at) {
 TQG_FN int tqm_is_regular(const tqa_cache *cache) {
     return !cache->pages || (cache->page_stride % 16 == 0 && cache->page_mask >= 7);
 }
-/* Are the rows of a tile one stride apart, too? */
-TQG_FN int tqm_is_easy(const tqa_cache *cache) {
-    return !cache->pages || (cache->page_stride % 16 == 0 && cache->page_mask >= TQM_KEYS - 1);
+/* Are the rows of a step one stride apart, too? */
+TQG_FN int tqm_is_easy(const int keys, const tqa_cache *cache) {
+    return !cache->pages || (cache->page_stride % 16 == 0 && cache->page_mask >= keys - 1);
 }
 TQG_FN int tqm_row_at(const int pitch, const tqa_cache *cache, int row) {
     return row * pitch + (int)(((tqg_u32)(tqg_u64)cache->first + (tqg_u32)row * cache->unit_stride) & 15);
 }
-
-/* ---- gains of a chunk in shared memory: what the lanes of a warp decoded for each other --------------------------- */
-
-#define TQM_K_GAIN_BYTES (16 * TQM_KEYS)
-#ifdef TQG_MATRIX_MMA
-#define TQM_V_GAIN_BYTES (16 * TQM_KEYS)
-#else
-/* [row block][part of the lanes][k step][4 or 8 keys], padded against bank conflicts. */
-#define TQM_V_GAIN_LANES (TQG_MMA_B == 4 ? 1 : 4)
-#define TQM_V_GAIN_RUN (TQG_MMA_B == 4 ? 80 : 48)
-#define TQM_V_GAIN_BYTES (TQM_STEPS * TQM_V_GAIN_LANES * TQM_V_GAIN_RUN)
-
-/* Where the gain of a row block and a key lies. */
-TQG_FN int tqm_gain_at(int tile, int key) {
-    if (TQM_V_GAIN_LANES == 1)
-        return tile * TQM_V_GAIN_RUN + 2 * key;
-    return (tile * 4 + (key >> 2 & 3)) * TQM_V_GAIN_RUN + 2 * (4 * (key >> 4) + (key & 3));
-}
-/* Those that multiply the registers of B in a k step. */
-TQG_FN void tqm_gains_of(const unsigned char *gains, int tile, int step, tqg_u32 *of) {
-    const unsigned char *at = gains + tqm_gain_at(tile, 16 * step + TQM_RUN * tqm_k_lane());
-    if (TQG_MMA_B == 4) {
-        const tqg_u4 x = *(const tqg_u4 *)at;
-        of[0] = x.x;
-        of[1] = x.y;
-        of[2] = x.z;
-        of[3] = x.w;
-    } else {
-        TQG_UNROLL
-        for (int r = 0; r < TQG_MMA_B; r++)
-            of[r] = ((const tqg_u32 *)at)[r];
-    }
-}
-#endif
 
 #ifdef TQG_COPY_BULK
 /* ---- a warp's ring of tiles in shared memory ---------------------------------------------------------------------- */

@@ -3,14 +3,17 @@
  *
  *   k_byte_table         bytes of the centroids (4 bits: of the magnitudes)
  *   k_byte_gains         decodes a word of gain codes to int32 in shared memory, for all lanes of the warp
- *   k_byte_scores        the scores of a chunk, in units of a stored scale, the step, and q's unit
+ *   k_byte_scores        the scores of a sub-tile, in units of a stored scale, the step, and q's unit
  *
- * q: K_BYTE_Q registers per chunk, first all of hi, or of both columns, then lo's, q_stride behind. */
-% if k.rotated and head_dim % 128 == 0 then
-%     local gains, signs = k.subs > 0, k.bits == 4
+ * q: K_BYTE_Q registers per sub-tile, first all of hi, or of both columns, then lo's, q_stride behind. */
+% local tile = tiles.get("tile_" .. arch.matrix)
+% local shape = k.rotated and tile and tiles.of(tile, k.format, head_dim)
+% if shape then
+%     local gains, signs, wide = k.subs > 0, k.bits == 4, shape.values == 128
+%     local block = wide and "(j >> 1)" or "j"
 #ifdef TQG_MATRIX_MMA
 #define K_STEP ${hexf(k.step)}
-enum { K_BYTE_Q = TQM_STEPS * ${signs and 2 or 1}, K_BYTE_GAIN_BYTES = ${gains and 32 * 32 or 0} };
+enum { K_BYTE_Q = TQM_TILE_STEPS * ${signs and 2 or 1}, K_BYTE_GAIN_BYTES = ${gains and 32 * 32 or 0} };
 
 TQG_FN void k_byte_table(tqg_u32 *table) {
     const tqg_u32 bytes[2] = {${byte_table(signs and table.move(k.centroids, 9, 16, 1, {}) or k.centroids, 2)}};
@@ -18,7 +21,7 @@ TQG_FN void k_byte_table(tqg_u32 *table) {
     table[1] = tqg_keep(bytes[1]);
 }
 
-/* Register i of q of a chunk: byte j is value 16 step + 4 t + j. */
+/* Register i of q of a sub-tile: byte j is value 16 step + 4 t + j. */
 TQG_FN tqg_u32 k_byte_q(const float *q, float unit, int low, int i) {
     tqg_u32 word = 0;
     TQG_UNROLL
@@ -60,26 +63,26 @@ TQG_FN tqg_u32 k_quad_bytes(const tqg_u32 *table, tqg_u32 quads, int key) {
 /* parts: 2 if lo has products of its own. */
 TQG_FN void k_byte_scores(const int parts, const tqg_u32 *table, const tqg_u32 *w, const tqg_u4 *gains, const tqg_u32 *q,
                           const int q_stride, float *s) {
-    tqg_i32 sum[2][TQM_SCORES];
+    tqg_i32 sum[2][TQM_TILE_SCORES];
 %     if not gains then
     (void)gains;
 %     end
     TQG_UNROLL
-    for (int i = 0; i < 2 * TQM_SCORES; i++)
-        sum[i / TQM_SCORES][i % TQM_SCORES] = 0;
+    for (int i = 0; i < 2 * TQM_TILE_SCORES; i++)
+        sum[i / TQM_TILE_SCORES][i % TQM_TILE_SCORES] = 0;
     TQG_UNROLL
     for (int j = 0; j < 4; j++) {
         tqg_u32 quads[4];
         k_tile_quads(w + ${k.bits} * j, quads);
 %     if gains then
-        const int pair = ((j >> 1) * 8 + (tqg_lane() >> 2)) * 2 + (j & 1);
+        const int pair = ${wide and "((j >> 1) * 8 + (tqg_lane() >> 2)) * 2 + (j & 1)" or "8 * j + (tqg_lane() >> 2)"};
         const tqg_u4 g = gains[pair], h = gains[32 + pair];
         const tqg_i32 gain[2][4] = {{(tqg_i32)g.x, (tqg_i32)g.y, (tqg_i32)g.z, (tqg_i32)g.w},
                                     {(tqg_i32)h.x, (tqg_i32)h.y, (tqg_i32)h.z, (tqg_i32)h.w}};
 %     end
         TQG_UNROLL
         for (int u = 0; u < 4; u += ${(gains or signs) and 1 or 2}) {
-            const int step = 4 * (j & 1) + u;
+            const int step = ${wide and "4 * (j & 1) + u" or "u"};
 %     if signs then
             /* Where a code is negative, its byte is one less than it should be: -1 times -q makes up for that. */
             const tqg_u32 a[4] = {k_quad_bytes(table, quads[u], 0), k_quad_bytes(table, quads[u], 1),
@@ -93,7 +96,7 @@ TQG_FN void k_byte_scores(const int parts, const tqg_u32 *table, const tqg_u32 *
             TQG_UNROLL
             for (int part = 0; part < parts; part++) {
                 const tqg_u32 *b = q + part * q_stride + step * ${signs and 2 or 1};
-                tqg_i32 *c = sum[part] + (j >> 1) * TQG_MMA_C;
+                tqg_i32 *c = sum[part] + ${block} * TQG_MMA_C;
 %     if gains then
                 tqg_i32 products[TQG_MMA_C] = {0, 0, 0, 0};
                 ${signs and "tqg_mma_i8_k32" or "tqg_mma_i8"}(products, a, b);
@@ -107,7 +110,7 @@ TQG_FN void k_byte_scores(const int parts, const tqg_u32 *table, const tqg_u32 *
         }
     }
     TQG_UNROLL
-    for (int i = 0; i < TQM_SCORES; i += parts == 2 ? 1 : 2) {
+    for (int i = 0; i < TQM_TILE_SCORES; i += parts == 2 ? 1 : 2) {
         const tqg_i32 hi = sum[0][i], lo = parts == 2 ? sum[1][i] : sum[0][i + 1];
 %     if gains then
         s[i] = tqg_fma((float)hi, 254.0f, (float)lo);

@@ -18,6 +18,11 @@
  *   P_row_begin                what offsets need, for all tiles
  *   k_row_scores, v_row_outputs, v_row_finish   S of a tile; what a tile adds to O; once all keys are in */
 #ifdef TQG_MATRIX_MMA
+#define TQM_ROW_KEYS    32 /* of a step */
+#define TQM_ROW_BLOCKS  (TQM_ROW_KEYS / 16)
+#define TQM_ROW_SCORES  TQM_SCORES(TQM_ROW_BLOCKS)
+#define TQM_ROW_WEIGHTS TQM_WEIGHTS(TQM_ROW_BLOCKS)
+
 TQG_FN tqg_u32 tqm_interleave(tqg_u32 a, tqg_u32 b) { /* halves to bytes a, b, a, b */
     return tqg_permute(a, b, 0x5140);
 }
@@ -86,7 +91,7 @@ TQG_FN void ${p}_row_copy(const tqa_cache *cache, const tqg_u32 *at, const tqg_u
 }
 /* The same for any tile; what is not visible becomes zeros. */
 TQG_FN void ${p}_row_gather(const tqa_cache *cache, const tqa_range *range, int tile, unsigned char *stage) {
-    const int first = tile * TQM_KEYS;
+    const int first = tile * TQM_ROW_KEYS;
     if (tqm_is_regular(cache)) {
         TQG_NO_UNROLL
         for (int i = 0; i < ${P}_ROW_WORDS; i++) {

@@ -61,7 +61,7 @@ TQG_FN void k_row_prepare(const unsigned char *row, unsigned char *aux) {
     for (int i = 0; i < K_GAIN_WORDS; i++) {
         tqg_u32 pairs[4];
         k_row_gains(row, i, pairs);
-        *(tqg_u4 *)(aux + (i * TQM_KEYS + tqg_lane()) * 16) = tqm_u4(pairs);
+        *(tqg_u4 *)(aux + (i * TQM_ROW_KEYS + tqg_lane()) * 16) = tqm_u4(pairs);
     }
 % end
 % if m.tail then
@@ -129,18 +129,18 @@ TQG_FN void k_row_scores(const int groups, const int in_shared, const tqg_u32 *t
         /* Of a last half unit half the lanes take what they are given once more; q has zeros there. */
         const int lane_at = (TQA_HEAD_DIM - 32 * unit < 32 ? t & 1 : t) * (K_UNIT_BYTES / 4);
 %     if m.offset then
-        float part[2][TQM_SCORES];
+        float part[2][TQM_ROW_SCORES];
         TQG_UNROLL
         for (int n = 0; n < groups; n++) {
             tqg_u32 bits[4];
             tqm_read16(1, begin + (4 * (n * K_PARTS + unit) + t) * 16, bits);
             TQG_UNROLL
-            for (int i = 0; i < TQM_SCORES; i++)
+            for (int i = 0; i < TQM_ROW_SCORES; i++)
                 part[n][i] = tqg_float(bits[i % TQG_MMA_C]);
         }
 %     end
         TQG_UNROLL
-        for (int block = 0; block < TQM_BLOCKS; block++) {
+        for (int block = 0; block < TQM_ROW_BLOCKS; block++) {
             tqg_u32 pairs[2][4];
             TQG_UNROLL
             for (int key = 0; key < 2; key++)
@@ -151,25 +151,25 @@ TQG_FN void k_row_scores(const int groups, const int in_shared, const tqg_u32 *t
                 TQG_UNROLL
                 for (int n = 0; n < groups; n++) {
                     tqg_u32 of_q[2];
-                    tqg_mma_f16(${m.offset and "part[n]" or "s + n * TQM_SCORES"} + block * TQG_MMA_C, a,
+                    tqg_mma_f16(${m.offset and "part[n]" or "s + n * TQM_ROW_SCORES"} + block * TQG_MMA_C, a,
                                 tqm_q_at(in_shared, q, q_shared, n * q_stride + 2 * (2 * unit + x), of_q));
                 }
             }
         }
 %     if m.offset then
-        float factors[2 * TQM_BLOCKS];
+        float factors[2 * TQM_ROW_BLOCKS];
         TQG_UNROLL
-        for (int i = 0; i < 2 * TQM_BLOCKS; i++)
+        for (int i = 0; i < 2 * TQM_ROW_BLOCKS; i++)
             factors[i] = ((const float *)aux)[(8 * i + g) * (K_FACTORS + 4) + unit / K_BLOCK_UNITS];
         TQG_UNROLL
-        for (int i = 0; i < groups * TQM_SCORES; i++)
-            s[i] = tqg_fma(part[i / TQM_SCORES][i % TQM_SCORES], factors[i % TQM_SCORES / 2], s[i]);
+        for (int i = 0; i < groups * TQM_ROW_SCORES; i++)
+            s[i] = tqg_fma(part[i / TQM_ROW_SCORES][i % TQM_ROW_SCORES], factors[i % TQM_ROW_SCORES / 2], s[i]);
 %     end
     }
 % else
-    tqg_u32 left[2 * ((K_PARTS + 1) / 2)][TQM_BLOCKS][2];
+    tqg_u32 left[2 * ((K_PARTS + 1) / 2)][TQM_ROW_BLOCKS][2];
     TQG_UNROLL
-    for (int i = 0; i < 2 * TQM_BLOCKS; i++)
+    for (int i = 0; i < 2 * TQM_ROW_BLOCKS; i++)
         left[2 * ((K_PARTS + 1) / 2) - 1][i / 2][i % 2] = 0; /* if there is no second one */
     TQG_UNROLL
     for (int c = 0; c < K_PARTS; c++) {
@@ -180,7 +180,7 @@ TQG_FN void k_row_scores(const int groups, const int in_shared, const tqg_u32 *t
         const int in_block = c % ((K_BLOCK_UNITS + 1) / 2), gain_word = 2 * c / K_BLOCK_UNITS * K_BLOCK_GAIN_WORDS + in_block / 2;
 %     end
         TQG_UNROLL
-        for (int block = 0; block < TQM_BLOCKS; block++) {
+        for (int block = 0; block < TQM_ROW_BLOCKS; block++) {
             tqg_u32 factor[2], words[2][${f.bits}];
             TQG_UNROLL
             for (int i = 0; i < 2 * ${f.bits}; i++)
@@ -195,7 +195,7 @@ TQG_FN void k_row_scores(const int groups, const int in_shared, const tqg_u32 *t
             TQG_UNROLL
             for (int key = 0; key < 2; key++)
 %     if gains then
-                factor[key] = *(const tqg_u32 *)(aux + (gain_word * TQM_KEYS + 16 * block + 8 * key + g) * 16 +
+                factor[key] = *(const tqg_u32 *)(aux + (gain_word * TQM_ROW_KEYS + 16 * block + 8 * key + g) * 16 +
                                                  4 * (in_block & 1) + 8 * unit);
 %     else
                 factor[key] = tqg_u16_at(row + (16 * block + 8 * key) * K_PITCH + k_scale_at(2 * c) +
@@ -233,26 +233,26 @@ TQG_FN void k_row_scores(const int groups, const int in_shared, const tqg_u32 *t
                 TQG_UNROLL
                 for (int n = 0; n < groups; n++) {
                     tqg_u32 of_q[2];
-                    tqg_mma_f16(s + n * TQM_SCORES + block * TQG_MMA_C, a,
+                    tqg_mma_f16(s + n * TQM_ROW_SCORES + block * TQG_MMA_C, a,
                                 tqm_q_at(in_shared, q, q_shared, n * q_stride + 2 * (4 * c + u), of_q));
                 }
             }
         }
     }
     TQG_UNROLL
-    for (int i = 0; i < (K_PARTS + 1) / 2 * TQM_BLOCKS; i++) {
-        const int block = i % TQM_BLOCKS, c = 2 * (i / TQM_BLOCKS);
+    for (int i = 0; i < (K_PARTS + 1) / 2 * TQM_ROW_BLOCKS; i++) {
+        const int block = i % TQM_ROW_BLOCKS, c = 2 * (i / TQM_ROW_BLOCKS);
         const tqg_u32 a[4] = {left[c][block][0], left[c][block][1], left[c + 1][block][0], left[c + 1][block][1]};
         TQG_UNROLL
         for (int n = 0; n < groups; n++) {
             tqg_u32 of_q[2];
-            tqg_mma_f16(s + n * TQM_SCORES + block * TQG_MMA_C, a,
+            tqg_mma_f16(s + n * TQM_ROW_SCORES + block * TQG_MMA_C, a,
                         tqm_q_at(in_shared, q, q_shared, n * q_stride + K_SUMS_AT + c, of_q));
         }
     }
 %     if m.tail then
     TQG_UNROLL
-    for (int block = 0; block < TQM_BLOCKS; block++) {
+    for (int block = 0; block < TQM_ROW_BLOCKS; block++) {
         tqg_u32 a[4];
         TQG_UNROLL
         for (int r = 0; r < 4; r++)
@@ -260,7 +260,7 @@ TQG_FN void k_row_scores(const int groups, const int in_shared, const tqg_u32 *t
         TQG_UNROLL
         for (int n = 0; n < groups; n++) {
             tqg_u32 of_q[2];
-            tqg_mma_f16(s + n * TQM_SCORES + block * TQG_MMA_C, a,
+            tqg_mma_f16(s + n * TQM_ROW_SCORES + block * TQG_MMA_C, a,
                         tqm_q_at(in_shared, q, q_shared, n * q_stride + 2 * (4 * K_PARTS), of_q));
         }
     }

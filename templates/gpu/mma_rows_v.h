@@ -98,9 +98,9 @@ TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned
 %     if m.offset then
     tqg_u32 offset[4];
     tqm_read16(1, begin, offset);
-    tqg_u32 factors[V_FACTORS][TQM_WEIGHTS];
+    tqg_u32 factors[V_FACTORS][TQM_ROW_WEIGHTS];
     TQG_UNROLL
-    for (int i = 0; i < TQM_WEIGHTS; i++) {
+    for (int i = 0; i < TQM_ROW_WEIGHTS; i++) {
         TQG_UNROLL
         for (int j = 0; j < V_FACTORS / 4; j++) {
             tqg_u32 x[4];
@@ -115,7 +115,7 @@ TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned
     for (int unit = 0; unit < V_PARTS; unit++) {
         const int lane_at = (TQA_V_HEAD_DIM - 32 * unit < 32 ? g & 3 : g) * (V_UNIT_BYTES / 8);
         TQG_UNROLL
-        for (int step = 0; step < TQM_BLOCKS; step++) {
+        for (int step = 0; step < TQM_ROW_BLOCKS; step++) {
             tqg_u32 pairs[2][4];
             TQG_UNROLL
             for (int i = 0; i < 2; i++) {
@@ -124,7 +124,7 @@ TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned
             }
             TQG_UNROLL
             for (int n = 0; n < groups; n++) {
-                const tqg_u32 *b = weights + n * TQM_WEIGHTS + step * TQG_MMA_B;
+                const tqg_u32 *b = weights + n * TQM_ROW_WEIGHTS + step * TQG_MMA_B;
 %     if m.offset then
                 const tqg_u32 *const by = factors[unit / V_BLOCK_UNITS] + step * TQG_MMA_B;
                 const tqg_u32 scaled[2] = {tqg_h2_mul(b[0], by[0]), tqg_h2_mul(b[1], by[1])};
@@ -147,7 +147,7 @@ TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned
         const int unit = (g >> 1) < V_FULL_UNITS - 4 * c ? g >> 1 : 0; /* others are not looked at */
         const int lane_at = v_unit_at(4 * c) + unit * V_UNIT_STEP + 2 * (g & 1);
         TQG_UNROLL
-        for (int step = 0; step < TQM_BLOCKS; step++) {
+        for (int step = 0; step < TQM_ROW_BLOCKS; step++) {
             tqg_u32 quads[2][4], factor[2][2], offset[2][2], left[4];
             TQG_UNROLL
             for (int i = 0; i < 2; i++) {
@@ -179,7 +179,7 @@ TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned
             TQG_UNROLL
             for (int n = 0; n < groups; n++)
                 tqg_mma_f16(o + n * o_stride + (${m.v_tiles - m.left_tiles} + c) * TQG_MMA_C, left,
-                            weights + n * TQM_WEIGHTS + step * TQG_MMA_B);
+                            weights + n * TQM_ROW_WEIGHTS + step * TQG_MMA_B);
             TQG_UNROLL
             for (int tile = 0; tile < 8; tile++) {
                 tqg_u32 a[4];
@@ -192,20 +192,20 @@ TQG_FN void v_row_outputs(const int groups, const tqg_u32 *table, const unsigned
                 TQG_UNROLL
                 for (int n = 0; n < groups; n++)
                     tqg_mma_f16(o + n * o_stride + (8 * c + tile) * TQG_MMA_C, a,
-                                weights + n * TQM_WEIGHTS + step * TQG_MMA_B);
+                                weights + n * TQM_ROW_WEIGHTS + step * TQG_MMA_B);
             }
         }
     }
 %     if m.tail then
     TQG_UNROLL
-    for (int step = 0; step < TQM_BLOCKS; step++) {
+    for (int step = 0; step < TQM_ROW_BLOCKS; step++) {
         tqg_u32 a[4];
         TQG_UNROLL
         for (int r = 0; r < 4; r++)
             a[r] = *(const tqg_u32 *)(aux + V_TAIL_AT + (g + 8 * (r & 1)) * 80 + 2 * (16 * step + 2 * t + 8 * (r >> 1)));
         TQG_UNROLL
         for (int n = 0; n < groups; n++)
-            tqg_mma_f16(o + n * o_stride + 8 * V_PARTS * TQG_MMA_C, a, weights + n * TQM_WEIGHTS + step * TQG_MMA_B);
+            tqg_mma_f16(o + n * o_stride + 8 * V_PARTS * TQG_MMA_C, a, weights + n * TQM_ROW_WEIGHTS + step * TQG_MMA_B);
     }
 %     end
 % end

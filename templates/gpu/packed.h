@@ -150,18 +150,40 @@ TQG_FN void tqr_load_row(const tqg_u8 *row, tqr_packed *x) {
 % end
     }
 }
-% if f.bits < 8 and f.head_dim % tiles.CHUNK == 0 then
+% local held = {} -- tiles of the arch that hold this format: { name =, tops =, of = }
+% for _, tile in ipairs(f.bits < 8 and tiles.on(arch) or {}) do
+%     local of = tiles.of(tile, f.format, f.head_dim)
+%     held[#held + 1] = of and { name = tile.name, tops = tile.tops, of = of }
+% end
+% if #held > 0 then
 
-/* ---- tiles: slot s of a team is chunk s of a key; lane q moves quad q of gen/tiles.lua, which need not be its own ---- */
-%     local has_gains = f.subs > 0
+/* ---- tiles: slot s of a team is 128 values of a key; a lane moves a quad of gen/tiles.lua, which need not be its own ---- */
+%     local has_gains, values = f.subs > 0, held[1].of.values
+%     local quad, sub_tile, beside = "tqr_lane()", "s", ""
+%     if values == 64 then
+%         quad, sub_tile, beside = "tqr_quad()", "tqr_sub_tile(s)", "(tqr_lane() & 16) | "
+
+/* The lane's quad in its sub-tile, the sub-tile: two of them share a slot. Lanes without values have one to read from. */
+TQG_FN int tqr_quad(void) {
+    return tqr_lane() & 15;
+}
+TQG_FN int tqr_sub_tile(int s) {
+    return tqr_is_quad(s) ? 2 * s + tqr_lane() / 16 : 0;
+}
+%     end
+%     local here = values == 64 and "keep && tqr_is_quad(s)" or "keep"
 %     if has_gains then
 
-/* The word of a chunk's gain codes, from the lanes' codes. */
+/* The word${values == 64 and ", a half," or ""} of a sub-tile's gain codes, from the lanes' codes. */
 TQG_FN tqg_u32 tqr_gain_word(tqg_u32 code) {
-    tqg_u32 word = code << (tqr_lane() & 28);
+    tqg_u32 word = code << (tqr_lane() & ${values == 64 and 12 or 28});
     word |= tqg_shfl_xor_u(word, 4);
+%         if values == 64 then
+    return word | tqg_shfl_xor_u(word, 8);
+%         else
     word |= tqg_shfl_xor_u(word, 8);
     return word | tqg_shfl_xor_u(word, 16);
+%         end
 }
 %     end
 
@@ -194,8 +216,8 @@ TQG_FN tqg_u32 ${name}(tqg_u32 half) {
 }
 %     end
 %     local NATURAL = { 3, 7, 11, 15 }
-%     for _, tile in ipairs(tiles.on(arch)) do
-%         local part = tiles.chunk(tile, f.bits, has_gains)
+%     for _, tile in ipairs(held) do
+%         local of = tile.of
 %         local moved = tile.tops[1] ~= NATURAL[1]
 %         if moved then
 %             move_tops("tqr_move_tops_" .. tile.name, NATURAL, tile.tops)
@@ -205,10 +227,10 @@ TQG_FN tqg_u32 ${name}(tqg_u32 half) {
 %             return moved and ("tqr_%s_%s(%s)"):format(direction, tile.name, value) or value
 %         end
 %         for _, letter in ipairs { "k", "v" } do
-%             local side = tile[letter]
-%             local function c(bits) return tiles.expression(bits, { q = "tqr_lane()", n = "n", k = "key", s = "s" }) end
+%             local side = of[letter]
+%             local function c(bits) return tiles.expression(bits, { q = quad, n = "n", k = "key", s = "s" }) end
 %             local name = tile.name .. "_" .. letter
-%             local quads = not side.rows and tiles.quads(side) or false
+%             local quads = not side.rows and tiles.quads(side, values) or false
 %             local function mask(bits) -- of the bits of a quad's number
 %                 local out = 0
 %                 for _, bit in ipairs(bits) do
@@ -216,44 +238,58 @@ TQG_FN tqg_u32 ${name}(tqg_u32 half) {
 %                 end
 %                 return out
 %             end
+%             -- Where codes and gain codes of the slot's sub-tile and scales of its chunk begin.
+%             local function start(bytes, at)
+%                 local of_chunk = of.parts == 1 and ("%s * %d"):format(sub_tile, of.chunk)
+%                     or ("%s / %d * %d + %s %% %d * %d"):format(sub_tile, of.parts, of.chunk, sub_tile, of.parts, bytes)
+%                 return "tile + " .. of_chunk .. (at > 0 and " + " .. at or "")
+%             end
+%             local codes_at, gains_at, scales_at = start(of.codes, 0), start(of.gains, of.gains_at), start(0, of.scales_at)
 
 /* ---- ${tile.name}, ${letter:upper()} ---- */
 
 %             if side.rows then
-/* Word i of a chunk. */
-TQG_FN tqg_u32 *tqr_at_${name}(tqg_u8 *chunk, int key, int i) {
-    return (tqg_u32 *)chunk + (i / 4 * ${tile.lanes} + key) * 4 + i % 4;
+/* Word i of a sub-tile's codes. */
+TQG_FN tqg_u32 *tqr_at_${name}(tqg_u8 *codes, int key, int i) {
+%                 if of.keys > of.lanes then
+    const int word = key / ${of.lanes} * ${f.bits * values // 32} + i;
+    return (tqg_u32 *)codes + (word / 4 * ${of.lanes} + key % ${of.lanes}) * 4 + word % 4;
+%                 else
+    return (tqg_u32 *)codes + (i / 4 * ${of.lanes} + key) * 4 + i % 4;
+%                 end
 }
 %             else
 /* Half i of the atom that has the lane's quad. */
-TQG_FN tqg_u16 *tqr_at_${name}(tqg_u8 *chunk, int key, int i) {
+TQG_FN tqg_u16 *tqr_at_${name}(tqg_u8 *codes, int key, int i) {
     const int lane = ${c(quads.lane)}, group = ${c(quads.group)}, word = ${f.bits} * group + i;
-    return (tqg_u16 *)chunk + ((word / 4 * ${tile.lanes} + lane) * 4 + word % 4) * 2 + ${c({ side.half })};
+    return (tqg_u16 *)codes + ((word / 4 * ${of.lanes} + lane) * 4 + word % 4) * 2 + ${c({ side.half })};
 }
 %             end
 %             if has_gains and side.gains then
-/* Gain codes 4s to 4s + 3 of a key. */
-TQG_FN tqg_u16 *tqr_gains_${name}(tqg_u8 *chunk, int key, int i) {
+/* Gain codes 4i to 4i + 3 of a key. */
+TQG_FN tqg_u16 *tqr_gains_${name}(tqg_u8 *gains, int key, int i) {
     const int s = 4 * i;
-    return (tqg_u16 *)(chunk + ${part.gains}) + 2 * ${c(side.gains.word)} + ${c({ side.gains.half })};
+    (void)s;
+    return (tqg_u16 *)gains + 2 * ${c(side.gains.word)} + ${c({ side.gains.half })};
 }
 %             end
-TQG_FN tqg_u16 *tqr_scale_${name}(tqg_u8 *chunk, int key) {
+TQG_FN tqg_u16 *tqr_scale_${name}(tqg_u8 *scales, int key) {
 %             if side.scales then
-    return (tqg_u16 *)(chunk + ${part.scales}) + 2 * ${c(side.scales.word)} + ${c({ side.scales.half })};
+    return (tqg_u16 *)scales + 2 * ${c(side.scales.word)} + ${c({ side.scales.half })};
 %             else
-    return (tqg_u16 *)(chunk + ${part.scales}) + key;
+    return (tqg_u16 *)scales + key;
 %             end
 }
 
 TQG_FN void tqr_store_${name}(tqg_u8 *tile, int key, const tqr_packed *x, int keep) {
     TQG_UNROLL
     for (int s = 0; s < SLOTS; s++) {
-        tqg_u8 *chunk = tile + s * ${part.bytes};
+        tqg_u8 *const to = ${codes_at};
+        const int here = ${here};
 %             if side.rows then
         const tqg_u32 word = ${f.bits == 4 and "tqg_sign_up(tqr_pack(x->codes[s]))" or "tqr_pack(x->codes[s])"};
-        if (keep && tqr_has_word())
-            *tqr_at_${name}(chunk, key, tqr_lane() / 8 * ${f.bits} + tqr_unit_word()) = word;
+        if (here && tqr_has_word())
+            *tqr_at_${name}(to, key, ${quad} / 8 * ${f.bits} + tqr_unit_word()) = word;
 %             else
         const int u = ${c(quads.quad)};
 %                 if quads.is_natural then
@@ -262,68 +298,72 @@ TQG_FN void tqr_store_${name}(tqg_u8 *tile, int key, const tqr_packed *x, int ke
         tqg_u32 codes = 0;
         TQG_UNROLL
         for (int n = 0; n < 4; n++)
-            codes |= tqr_byte(tqr_shfl(x->codes[s], ${c(quads.natural)}), ${c(quads.byte)}) << 8 * n;
+            codes |= tqr_byte(tqr_shfl(x->codes[s], ${beside}${c(quads.natural)}), ${c(quads.byte)}) << 8 * n;
 %                 end
         const tqg_u32 nibbles = tqr_to_nibbles(codes);
 %                 if f.bits == 4 then
-        if (keep)
-            *tqr_at_${name}(chunk, key, u) = (tqg_u16)${tops("move_tops", "tqg_sign_up(nibbles)")};
+        if (here)
+            *tqr_at_${name}(to, key, u) = (tqg_u16)${tops("move_tops", "tqg_sign_up(nibbles)")};
 %                 elseif f.bits == 3 and quads.shares == 0 then
         const tqg_u32 last = tqr_shfl(nibbles, tqr_lane() | ${mask(quads.quad)});
-        if (keep && u < 3)
-            *tqr_at_${name}(chunk, key, u) = (tqg_u16)(nibbles | (last >> (2 - u) & 0x1111u) << 3);
+        if (here && u < 3)
+            *tqr_at_${name}(to, key, u) = (tqg_u16)(nibbles | (last >> (2 - u) & 0x1111u) << 3);
 %                 elseif f.bits == 3 then
         TQG_UNROLL
         for (int i = 0; i < 3; i++)
-            if (keep && (u == i || u == 3))
-                tqr_store_bits(tqr_at_${name}(chunk, key, i), u == 3 ? 0x8888u : 0x7777u,
+            if (here && (u == i || u == 3))
+                tqr_store_bits(tqr_at_${name}(to, key, i), u == 3 ? 0x8888u : 0x7777u,
                                u == 3 ? (nibbles >> (2 - i) & 0x1111u) << 3 : nibbles);
 %                 elseif quads.shares & 1 == 0 then
         const tqg_u32 next = tqg_shfl_xor_u(nibbles, ${mask { quads.quad[1] }});
-        if (keep && (u & 1) == 0)
-            *tqr_at_${name}(chunk, key, u / 2) = (tqg_u16)(nibbles | next << 2);
+        if (here && (u & 1) == 0)
+            *tqr_at_${name}(to, key, u / 2) = (tqg_u16)(nibbles | next << 2);
 %                 else
-        if (keep)
-            tqr_store_bits(tqr_at_${name}(chunk, key, u / 2), 0x3333u << 2 * (u & 1), nibbles << 2 * (u & 1));
+        if (here)
+            tqr_store_bits(tqr_at_${name}(to, key, u / 2), 0x3333u << 2 * (u & 1), nibbles << 2 * (u & 1));
 %                 end
 %             end
 %             if has_gains then
         const tqg_u32 gains = tqr_gain_word(x->gain[s]);
-%                 if side.gains then
-        if (keep && tqr_lane() < 2)
-            *tqr_gains_${name}(chunk, key, tqr_lane()) = (tqg_u16)${tops("move_tops", "gains >> 16 * tqr_lane()")};
+        tqg_u8 *const to_gains = ${gains_at};
+%                 if side.gains and values == 64 then
+        if (here && tqr_quad() == 0)
+            *tqr_gains_${name}(to_gains, key, 0) = (tqg_u16)${tops("move_tops", "gains")};
+%                 elseif side.gains then
+        if (here && tqr_lane() < 2)
+            *tqr_gains_${name}(to_gains, key, tqr_lane()) = (tqg_u16)${tops("move_tops", "gains >> 16 * tqr_lane()")};
 %                 else
-        if (keep && tqr_lane() == 0)
-            *((tqg_u32 *)(chunk + ${part.gains}) + key) = gains;
+        if (here && ${quad} == 0)
+            *((${values == 64 and "tqg_u16" or "tqg_u32"} *)to_gains + key) = ${values == 64 and "(tqg_u16)gains" or "gains"};
 %                 end
 %             end
-        if (keep && tqr_lane() == 0)
-            *tqr_scale_${name}(chunk, key) = (tqg_u16)x->scale[s];
+        if (here && (s * TEAM + tqr_lane()) % CHUNK_QUADS == 0)
+            *tqr_scale_${name}(${scales_at}, key) = (tqg_u16)x->scale[s];
     }
 }
 
 TQG_FN void tqr_load_${name}(tqg_u8 *tile, int key, tqr_packed *x) {
     TQG_UNROLL
     for (int s = 0; s < SLOTS; s++) {
-        tqg_u8 *chunk = tile + s * ${part.bytes};
+        tqg_u8 *const from = ${codes_at};
 %             if side.rows then
         const int word = ${f.bits == 3 and "tqr_unit_word() < 3 ? tqr_unit_word() : 2" or "tqr_unit_word()"};
-        const tqg_u32 bits = *tqr_at_${name}(chunk, key, tqr_lane() / 8 * ${f.bits} + word);
+        const tqg_u32 bits = *tqr_at_${name}(from, key, ${quad} / 8 * ${f.bits} + word);
         x->codes[s] = tqr_unpack(${f.bits == 4 and "tqg_sign_down(bits)" or "bits"});
 %             else
         const int u = ${c(quads.quad)};
 %                 if f.bits == 4 then
         const tqg_u32 nibbles =
-            tqg_sign_down(${tops("tops_back", ("*tqr_at_%s(chunk, key, u)"):format(name))}) & 0xffffu;
+            tqg_sign_down(${tops("tops_back", ("*tqr_at_%s(from, key, u)"):format(name))}) & 0xffffu;
 %                 elseif f.bits == 3 then
         tqg_u32 nibbles = 0;
         TQG_UNROLL
         for (int i = 0; i < 3; i++) {
-            const tqg_u32 half = *tqr_at_${name}(chunk, key, i);
+            const tqg_u32 half = *tqr_at_${name}(from, key, i);
             nibbles |= u == i ? half & 0x7777u : u == 3 ? (half & 0x8888u) >> (i + 1) : 0u;
         }
 %                 else
-        const tqg_u32 nibbles = *tqr_at_${name}(chunk, key, u / 2) >> 2 * (u & 1) & 0x3333u;
+        const tqg_u32 nibbles = *tqr_at_${name}(from, key, u / 2) >> 2 * (u & 1) & 0x3333u;
 %                 end
         const tqg_u32 codes = tqr_from_nibbles(nibbles);
 %                 if quads.is_natural then
@@ -332,18 +372,21 @@ TQG_FN void tqr_load_${name}(tqg_u8 *tile, int key, tqr_packed *x) {
         x->codes[s] = 0;
         TQG_UNROLL
         for (int n = 0; n < 4; n++)
-            x->codes[s] |= tqr_byte(tqr_shfl(codes, ${c(quads.holder)}), ${c(quads.nibble)}) << 8 * n;
+            x->codes[s] |= tqr_byte(tqr_shfl(codes, ${beside}${c(quads.holder)}), ${c(quads.nibble)}) << 8 * n;
 %                 end
 %             end
 %             if has_gains then
+        tqg_u8 *const from_gains = ${gains_at};
 %                 if side.gains then
-        const tqg_u32 gains = ${tops("tops_back", ("*tqr_gains_%s(chunk, key, tqr_lane() / 16)"):format(name))};
+        const tqg_u32 gains = ${tops("tops_back", ("*tqr_gains_%s(from_gains, key, %s)"):format(name, values == 64 and "0" or "tqr_lane() / 16"))};
         x->gain[s] = gains >> (tqr_lane() & 12) & 15u;
+%                 elseif values == 64 then
+        x->gain[s] = (tqg_u32)*((const tqg_u16 *)from_gains + key) >> (tqr_lane() & 12) & 15u;
 %                 else
-        x->gain[s] = *((const tqg_u32 *)(chunk + ${part.gains}) + key) >> (tqr_lane() & 28) & 15u;
+        x->gain[s] = *((const tqg_u32 *)from_gains + key) >> (tqr_lane() & 28) & 15u;
 %                 end
 %             end
-        x->scale[s] = *tqr_scale_${name}(chunk, key);
+        x->scale[s] = *tqr_scale_${name}(${scales_at}, key);
     }
 }
 %         end

@@ -1,13 +1,12 @@
 /* Rows to ${layout} or back, side ${side:upper()}: one team per (token, KV head), ${geometry.keys_per_step} tokens per block. */
-% local keys = tiles.get(layout).keys
 TQG_KERNEL(${symbol}, tqg_repack_params, ${geometry.threads}, ${geometry.blocks_per_sm}) {
     const int n_slots = p.rows.n_slots < p.tiles.n_slots ? p.rows.n_slots : p.tiles.n_slots;
     const tqr_job job = tqr_job_of(p.first_slot, p.n_tokens, n_slots, ${geometry.keys_per_step});
     if (job.slot < 0)
         return;
     tqg_u8 *row = tqg_unit(&p.rows, job.sequence, job.head, job.slot, 1);
-    tqg_u8 *tile = tqg_unit(&p.tiles, job.sequence, job.head, job.slot, ${keys});
-    const int key = job.slot % ${keys};
+    tqg_u8 *tile = tqg_unit(&p.tiles, job.sequence, job.head, job.slot, ${geometry.keys_per_tile});
+    const int key = job.slot % ${geometry.keys_per_tile};
     tqr_packed packed;
     if (p.to_tiles) {
         tqr_load_row(row, &packed);

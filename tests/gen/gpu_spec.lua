@@ -101,7 +101,7 @@ describe("the GPU space", function()
         for _, v in ipairs(all) do
             local arch = archs.get(v.arch)
             if v.layout ~= "rows" then
-                assert.equal(0, v.head_dim % 128)
+                assert.equal(0, v.head_dim % 64)
                 assert.is_true(v.layout == "tile_" .. arch.matrix or v.layout == "tile_lane" and arch.warp == 32)
                 for _, format in ipairs { v.k or v.v, v.v } do assert.is_truthy(format:find("^turbo") or format:find("^gain")) end
             end
@@ -181,7 +181,8 @@ describe("the GPU space", function()
         refused({ arch = "c", layout = "tile_cpu", k = "f16" }, "tile_cpu holds codebook formats (K)")
         refused({ arch = "gfx1201", layout = "tile_mma" }, "tile_mma is in the order of mma.sync", "--layout rows")
         refused({ arch = "sm_90", layout = "tile_wmma" }, "WMMA of gfx12")
-        refused({ arch = "sm_90", layout = "tile_mma", head_dim = "64" }, "chunks of 128 values", "--head-dim 128")
+        refused({ arch = "sm_90", layout = "tile_mma", head_dim = "80" }, "64 or 128 values", "--head-dim 64 or 128")
+        refused({ arch = "sm_90", layout = "tile_mma", head_dim = "576" }, "K of head_dim 576 would have 64 keys", "--layout rows")
         refused({ arch = "sm_90", layout = "tile_mma", k = "f16" }, "tiles hold turbo and gain formats (K)")
         refused({ arch = "sm_90", layout = "tile_mma", v = "q8_0" }, "tiles hold turbo and gain formats (V)")
         refused({ arch = "sm_90", kernel = "warp" }, "--kernel warp is unknown")
