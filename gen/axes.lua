@@ -339,6 +339,8 @@ axes.sets = {
       equal_pairs = true },
     { name = "simt-mla", doc = "of GPU kernels on the CPU, those of head_dim 576: all pairs of values", cover = 2,
       axes = { arch = archs_of "simt", head_dim = { 576 }, gqa = { 4, MAX_GQA }, k = MLA_FORMATS, v = MLA_FORMATS } },
+    { name = "simt-wide", doc = "of GPU kernels on the CPU, prefill of head_dims whose values several warps share", cover = 2,
+      axes = { arch = archs_of "simt", op = { "prefill" }, head_dim = { 320, 512, 576 }, gqa = { 1, 4, 7 }, k = MLA_FORMATS, v = MLA_FORMATS } },
     { name = "first-run", doc = "what tests/gpu/first_run.sh measures; with --arch", equal_pairs = true, every = true,
       axes = { arch = archs_of "simt", head_dim = { 128 }, gqa = { 4, 8 },
                k = { "turbo2", "turbo3", "turbo4", "gain3", "gain4", "f16" },

@@ -66,6 +66,7 @@ local function new_unit(arch, stem, variant, parts)
         env.attention = require "gpu.attention"
         env.mma_rows = require "gpu.mma_rows"
         env.tile_rows = require "gpu.tile_rows"
+        env.prefill_rows = require "gpu.prefill_rows"
     end
     -- True for the first kernel of the file that asks for this key: who defines what several of them call.
     function env.once(key)

@@ -37,4 +37,17 @@ mutant "score bias turned the wrong way" "$mma/gpu/bias.h" '/^TQG_FN tqb_pair tq
 mutant "what rounding left of a score bias dropped" "$mma/gpu/mma_bias.h" 's/ = left;/ = left \& 0;/'
 mutant "score bias of the first half of a tile for both" "$mfma/gpu/mma_bias.h" \
     '/^TQG_FN void tqm_bias_pass/,/^}/s/position + run \* TQB_RUN/position/'
+
+file=prefill_d512_kgain3_vturbo3.c
+setup prefill_test --arch simt-sm_90,simt-gfx942 --op prefill --head-dim 512 --gqa 4 --k gain3 --v turbo3 --bias 0
+
+mutant "scores of the other warps not added" "$mma/$file" 's/s\[i + j\] += x\[j\];/(void)x[j];/'
+mutant "added before all warps have put theirs" "$mma/$file" \
+    '/tqp_put_scores(GROUPS/,/tqp_add_scores(PARTS/s/tqg_block_sync();//'
+mutant "rows of V decoded before those of K are multiplied" "$mfma/$file" \
+    '/tqp_put_scores(GROUPS/,/tqp_decode_v(&v_cache/s/tqg_block_sync();//'
+mutant "rows of V multiplied before they are decoded" "$mfma/$file" \
+    '/tqp_decode_v(&v_cache/,/tqp_add_scores(PARTS/s/tqg_block_sync();//'
+mutant "all warps keep the same part of V" "$mma/$file" 's/\(int first_block =\) part \*/\1 0 */'
+mutant "all warps multiply the same part of K" "$mma/$file" 's/\(int first_unit =\) part \*/\1 0 */'
 finish

@@ -426,15 +426,29 @@ static void test_cpu_variants(void **state) {
     check_variants(variants, count, SLOW && !SANITIZED ? 12 : 30, 1, 1e-7); /* emulators take long over banks */
 }
 
+/* wide: those of heads whose values several warps share. */
+static void check_gpu_variants(int wide, int wanted) {
+    int count, n = 0;
+    const tq_variant **variants = gpu_variants_here(TQ_OP_PREFILL, &count);
+    for (int i = 0; i < count; i++)
+        if ((variants[i]->k->head_dim > 256) == wide)
+            variants[n++] = variants[i];
+    check_variants(variants, n, wanted, 0, 4e-7); /* scales and gains are rounded into the halves that are multiplied */
+}
+
 static void test_gpu_variants(void **state) {
     (void)state;
-    int count;
-    const tq_variant **variants = gpu_variants_here(TQ_OP_PREFILL, &count);
-    check_variants(variants, count, 24, 0, 4e-7); /* scales and gains are rounded into the halves that are multiplied */
+    check_gpu_variants(0, 24);
+}
+
+static void test_wide_gpu_variants(void **state) {
+    (void)state;
+    check_gpu_variants(1, 16);
 }
 
 int main(void) {
     test_seed();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu_variants), cmocka_unit_test(test_gpu_variants)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu_variants), cmocka_unit_test(test_gpu_variants),
+                                       cmocka_unit_test(test_wide_gpu_variants)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,71 +1,99 @@
 -- Prefill with matrix instructions: a block of queries walks over the rows that it sees, which its warps decode once, to
--- halves in shared memory, and then multiply with a few query columns each.
+-- halves in shared memory, and then multiply with a few query columns each. Of wide heads, whose outputs no warp has registers
+-- for, several warps share columns: each multiplies a part of the values of K, and keeps a part of those of V.
 
 local attention = require "gpu.attention"
-local formats = require "formats"
+local prefill_rows = require "gpu.prefill_rows"
 
 local prefill = {
     name = "prefill",
     op = "prefill",
     template = "templates/gpu/prefill.c",
-    shared = { "rows.h", "codes.h", "bias.h", "attention.h", "mma.h", "mma_bias.h" },
+    shared = { "rows.h", "codes.h", "bias.h", "attention.h", "mma.h", "mma_bias.h", "prefill_rows.h" },
     layouts = { "rows" },
     axes = {},
 }
 
--- Per matrix instruction: columns of B; registers of a row block of 16 values of O, and of as much of q; bytes of 16 values of
--- V of a step in shared memory, and from one load of a lane of them to the next.
+-- Per matrix instruction: columns of B; registers of a row block of 16 values of O, and of as much of q.
 local SHAPES = {
-    mma = { columns = 8, outputs = 4, q = 2, v_block = 2 * 576, v_load = 576 },
-    wmma = { columns = 16, outputs = 8, q = 4, v_block = 4 * 272, v_load = 2 * 272 },
-    mfma = { columns = 16, outputs = 4, q = 2, v_block = 4 * 272, v_load = 4 * 272 },
+    mma = { columns = 8, outputs = 4, q = 2 },
+    wmma = { columns = 16, outputs = 8, q = 4 },
+    mfma = { columns = 16, outputs = 4, q = 2 },
 }
-local WARPS, KEYS = 4, 32 -- of a block; of a step
+local WARPS = 4 -- of a block
 local WARP_COLUMNS = 16
-local MOST_HEAD_DIM = 256
+local MOST_HEAD_DIM = 256 -- of which a warp holds all outputs
 local MOST_REGISTERS = 160 -- for outputs and q; beyond, q is read from shared memory, of which half as many warps leave enough
 
-local function plan(variant, arch)
+-- What blocks of wide heads may look like, those with most columns first: warps, warps that share columns, columns of those,
+-- is q in shared memory?
+local WIDE = {
+    mma = { { 8, 2, 16, false }, { 8, 2, 16, true }, { 8, 4, 16, false }, { 4, 4, 16, false } },
+    wmma = { { 8, 2, 16, false }, { 12, 4, 16, false }, { 8, 4, 16, false }, { 4, 4, 16, false } },
+    mfma = { { 8, 2, 16, false }, { 4, 1, 16, false }, { 4, 2, 16, false } },
+}
+
+-- Registers and bytes of shared memory that a shape of blocks comes to.
+local function sized(variant, arch, warps, parts, columns, q_shared)
     local shape = SHAPES[arch.matrix]
-    local k, v = formats.layout(variant.k, variant.head_dim), formats.layout(variant.v, variant.head_dim)
-    local function units(layout, tail)
-        if layout.format.bits == 16 then
-            return variant.head_dim // 32 + (variant.head_dim % 32 ~= 0 and tail or 0)
-        end
-        return layout.n_blocks * (layout.full_units + (layout.tail and tail or 0))
-    end
-    local of = { keys = KEYS, v_load = shape.v_load, v_block_bytes = shape.v_block }
-    of.columns = arch.matrix == "mma" and variant.head_dim > 128 and shape.columns or WARP_COLUMNS
-    of.groups = of.columns // shape.columns
-    of.k_units = units(k, 1)
-    of.v_blocks = math.tointeger(2 * units(v, 0.5))
-    of.k_bytes, of.v_bytes = 2 * KEYS * 32 * of.k_units, of.v_blocks * of.v_block_bytes
-    of.registers, of.q = of.groups * of.v_blocks * shape.outputs, of.groups * 2 * of.k_units * shape.q
-    of.q_shared = of.registers + of.q > MOST_REGISTERS
-    if of.q_shared then
-        assert(shape.q == 4, "q in shared memory: words of 16 bytes per k step")
-    else
-        of.registers = of.registers + of.q
-    end
-    of.warps = of.q_shared and WARPS // 2 or WARPS
-    of.threads = of.warps * arch.warp
-    of.q_bytes = of.q_shared and 4 * of.q * of.threads or 0
-    -- Of the score bias, behind all else: turned coefficients of each warp, see mma_bias.h, and a table of the block.
-    of.bias_bytes = attention.bias_words(variant, 1, 2 * of.columns)
-    of.bias_shared = of.warps * of.bias_bytes + attention.bias_table(variant)
-    of.tokens = of.warps * of.columns // variant.gqa
+    local of = { warps = warps, parts = parts, columns = columns, q_shared = q_shared,
+        rows = prefill_rows(variant.head_dim, variant.k, variant.v, arch) }
+    of.groups = columns // shape.columns
+    of.outputs = of.groups * ((of.rows.v_blocks + parts - 1) // parts) * shape.outputs
+    of.q = of.groups * 2 * ((of.rows.k_units + parts - 1) // parts) * shape.q
+    of.registers = of.outputs + (q_shared and 0 or of.q)
+    of.threads = warps * arch.warp
+    of.tokens = warps // parts * columns // variant.gqa
+    of.q_bytes = q_shared and 4 * of.q * of.threads or 0
+    -- Scores that are parts of sums, of each warp.
+    of.score_bytes = parts > 1 and 4 * of.rows.keys * columns or 0
+    -- Of the score bias: turned coefficients of warps that share columns, see mma_bias.h, and a table of the block.
+    of.bias_bytes = attention.bias_words(variant, 1, 2 * columns)
+    of.bias_shared = warps // parts * of.bias_bytes + attention.bias_table(variant)
+    of.other_bytes = of.q_bytes + warps * of.score_bytes + of.bias_shared
     return of
+end
+
+-- Registers for what a lane keeps of a score bias.
+local function bias_registers(of, variant, arch)
+    return variant.bias > 0 and 12 + 2 * (of.columns * variant.bias // arch.warp) or 0
+end
+
+-- Shared memory of `buffers` steps of rows; in_turn: those of K make room for those of V.
+local function rows_bytes(of, variant, buffers, in_turn)
+    local rows = in_turn and math.max(of.rows.k_bytes, of.rows.v_bytes) or buffers * (of.rows.k_bytes + of.rows.v_bytes)
+    return math.max(rows, 4 * of.columns * variant.head_dim)
+end
+
+local function plan(variant, arch)
+    if variant.head_dim <= MOST_HEAD_DIM then
+        local columns = arch.matrix == "mma" and variant.head_dim > 128 and SHAPES.mma.columns or WARP_COLUMNS
+        local of = sized(variant, arch, WARPS, 1, columns, false)
+        if of.registers > MOST_REGISTERS then
+            assert(SHAPES[arch.matrix].q == 4, "fewer columns, or q in shared memory")
+            of = sized(variant, arch, WARPS // 2, 1, columns, true)
+        end
+        return rows_bytes(of, variant, 1) + of.other_bytes <= arch.shared_limit and of
+    end
+    for _, shape in ipairs(WIDE[arch.matrix]) do
+        local of = sized(variant, arch, table.unpack(shape))
+        local most = math.max(MOST_REGISTERS, arch.max_registers - 200)
+        if of.registers + bias_registers(of, variant, arch) <= most and of.tokens > 0 then
+            for _, in_turn in ipairs { false, true } do
+                if rows_bytes(of, variant, 1, in_turn) + of.other_bytes <= arch.shared_limit then
+                    of.in_turn = in_turn
+                    return of
+                end
+            end
+        end
+    end
 end
 
 function prefill.legal(variant, arch)
     if arch.matrix == "none" then
         return nil, arch.name .. " has no matrix instructions that prefill uses"
-    elseif variant.head_dim > MOST_HEAD_DIM then
-        return nil, ("the outputs of a warp's queries do not fit its registers at head_dim %d"):format(variant.head_dim)
-    end
-    local of = plan(variant, arch)
-    if of.k_bytes + of.v_bytes + of.q_bytes + of.bias_shared > arch.shared_limit then
-        return nil, ("%d decoded keys and values fit in the shared memory of %s"):format(KEYS, arch.name)
+    elseif not plan(variant, arch) then
+        return nil, ("a step of decoded rows of head_dim %d does not fit in the shared memory of %s"):format(variant.head_dim, arch.name)
     end
     return true
 end
@@ -74,24 +102,27 @@ end
 -- only where shared memory does not limit blocks then.
 local function residency(of, variant, arch)
     local need = arch.emulates == "cuda" and math.max(132, 76 + of.registers) or 100 + of.registers
-    need = need + (variant.bias > 0 and 12 + 2 * (of.columns * variant.bias // arch.warp) or 0)
+    need = need + bias_registers(of, variant, arch)
     local by_registers = math.max(1, math.min(4, arch.registers // (of.threads * need)))
     local out
-    for buffers = 1, 2 do
-        local q_at = math.max(buffers * (of.k_bytes + of.v_bytes), 4 * of.columns * variant.head_dim)
-        local by_shared = (arch.shared_limit + 1024) // (q_at + of.q_bytes + of.bias_shared + 1024)
+    for buffers = 1, (of.parts > 1 or of.in_turn) and 1 or 2 do
+        local q_at = rows_bytes(of, variant, buffers, of.in_turn)
+        local by_shared = (arch.shared_limit + 1024) // (q_at + of.other_bytes + 1024)
         if buffers == 1 or by_shared >= by_registers then
             out = { buffers = buffers, q_at = q_at, blocks = math.max(1, math.min(by_registers, by_shared)) }
         end
     end
+    out.scores_at = out.q_at + of.q_bytes
+    out.bias_at = out.scores_at + of.warps * of.score_bytes
+    out.shared_bytes = out.q_at + of.other_bytes
     return out
 end
 
 function prefill.geometry(variant, arch)
     local of = plan(variant, arch)
     local fit = residency(of, variant, arch)
-    return { threads = of.threads, shared_bytes = fit.q_at + of.q_bytes + of.bias_shared, keys_per_step = of.tokens, keys_per_tile = 1,
-        blocks_per_sm = fit.blocks, loop_keys = KEYS / of.warps }
+    return { threads = of.threads, shared_bytes = fit.shared_bytes, keys_per_step = of.tokens, keys_per_tile = 1,
+        blocks_per_sm = fit.blocks, loop_keys = of.rows.keys / of.warps }
 end
 
 function prefill.env(variant, arch, env)

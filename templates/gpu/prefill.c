@@ -1,136 +1,5 @@
 % if once("prefill") then
 
-/* ---- prefill: decoded rows in shared memory ----------------------------------------------------------------------
- * Halves lie as registers of A take them: by 16 bytes per lane, the lanes one after the other. A unit decodes to pairs of
- * halves, of which pair i holds positions 2i and 2i + 1; the value at position i of a unit is P_value(i) of it.
- *   K    [unit][row block of 16 keys][k step][lane]
- *   V^T  [row block of 16 positions][k step of 16 keys][lane]
- * On mfma, where a lane has 8 bytes per k step, 16 bytes of it are two steps. */
-enum {
-    TQP_KEYS = ${prefill.keys}, /* of a step */
-    TQP_BLOCKS = TQP_KEYS / 16, /* row blocks of S, k steps of O */
-    TQP_SCORES = TQP_BLOCKS * TQG_MMA_C,
-    TQP_WEIGHTS = TQP_BLOCKS * TQG_MMA_B,
-    TQP_LANES = 16 * TQG_WARP, /* bytes */
-    TQP_K_UNITS = ${prefill.k_units}, /* of 32 positions; those behind a tail are 0 */
-    TQP_K_BLOCK = 1024, /* bytes of a unit of 16 keys */
-    TQP_K_BYTES = TQP_K_UNITS * TQP_BLOCKS * TQP_K_BLOCK,
-    TQP_V_BLOCKS = ${prefill.v_blocks}, /* of 16 positions */
-    /* Padded, so that threads which store different keys meet different banks: behind the lanes of a load on mma, else behind
-     * 16 lanes. */
-    TQP_V_LOAD = ${prefill.v_load},
-    TQP_V_BLOCK = ${prefill.v_block_bytes},
-    TQP_V_BYTES = TQP_V_BLOCKS * TQP_V_BLOCK,
-};
-
-/* The first of the two positions of a unit that register r of A and of B holds in k step `step` of it. */
-TQG_FN int tqp_position(int step, int r) {
-    const int lane_run = 2 * TQG_MMA_B;
-#ifdef TQG_MATRIX_MFMA
-    return 2 * lane_run * tqm_k_lane() + lane_run * step + 2 * r;
-#else
-    return 16 * step + lane_run * tqm_k_lane() + 2 * r;
-#endif
-}
-
-/* On mma, the 16 bytes of a lane of K lie elsewhere among those of its group of four: threads that store the same ones of
- * different keys meet different banks. */
-TQG_FN int tqp_k_lane(int lane) {
-    return TQM_COLUMNS == 2 ? 16 * (lane ^ (lane >> 3 & 3)) : 16 * lane;
-}
-TQG_FN int tqp_v_lane(int lane) {
-    return TQM_COLUMNS == 2 ? 16 * lane : 16 * lane + (lane >> 4) * 16;
-}
-/* A's registers of two k steps. */
-TQG_FN void tqp_load_a(const tqg_u8 *at, const int load, tqg_u32 *a) {
-    TQG_UNROLL
-    for (int i = 0; i < 2 * TQG_MMA_A / 4; i++)
-        tqm_read16(1, at + i * load, a + 4 * i);
-}
-% for _, side in ipairs(sides) do
-%     local f, p, P = side.f, side.prefix, side.prefix:upper()
-
-/* ---- rows of ${P} ---- */
-enum { TQP_${P}_PER_BLOCK = ${P}_UNITS + ${P}_TAIL };
-
-/* Where the block of unit `number` of a row begins, and where the unit lies. */
-TQG_FN const tqg_u8 *tqp_${p}_block(const tqg_u8 *row, int number) {
-    return row + number / TQP_${P}_PER_BLOCK * ${P}_BLOCK_BYTES;
-}
-TQG_FN const tqg_u8 *tqp_${p}_payload(const tqg_u8 *row, int number) {
-    return tqp_${p}_block(row, number) + ${P}_HEADER + number % TQP_${P}_PER_BLOCK * (4 * ${P}_UNIT_WORDS);
-}
-TQG_FN int tqp_${p}_is_tail(int number) {
-    return ${P}_TAIL && number % TQP_${P}_PER_BLOCK == ${P}_UNITS;
-}
-/* Which value of the head the position is; -1: none. */
-TQG_FN int tqp_${p}_value(int position) {
-    const int number = position >> 5, at = position & 31;
-    if (at >= 16 && tqp_${p}_is_tail(number))
-        return -1;
-    return number / TQP_${P}_PER_BLOCK * ${P}_BLOCK + number % TQP_${P}_PER_BLOCK * 32 + ${p}_value(at);
-}
-%     local has_tail = f.bits == 16 and head_dim % 32 ~= 0 or f.bits < 16 and f.tail
-%     if f.bits < 16 then
-/* By which a run of 16 values is multiplied, twice; sub: its number in the block. */
-TQG_FN tqg_u32 tqp_${p}_factor(const tqg_u8 *block, int sub) {
-    const tqg_u32 scale = tqg_u16_at(block);
-%         if f.bits < 8 and f.subs > 0 then
-    const tqg_u32 code = tqg_u16_at(block + 2 + 2 * (sub >> 2)) >> 4 * (sub & 3) & 15;
-    return tqg_to_half(${p}_gain_at(code) * tqg_half((tqg_u16)scale)) * 0x10001u;
-%         else
-    (void)sub;
-    return scale * 0x10001u;
-%         end
-}
-%     end
-/* Half of unit `number` of a row, 8 pairs; 0 behind a tail. */
-TQG_FN void tqp_${p}_half(const tqg_u8 *row, int number, int half, tqg_u32 *pairs) {
-    const tqg_u8 *payload = tqp_${p}_payload(row, number);
-%     if has_tail then
-    const int is_tail = tqp_${p}_is_tail(number);
-%     end
-%     if f.bits >= 8 then
-    tqg_u32 words[${P}_TAIL_WORDS];
-    tqg_words_at(${has_tail and "is_tail ? payload : " or ""}payload + half * (2 * ${P}_UNIT_WORDS), ${P}_UNIT_WORDS, words);
-    ${p}_tail(words, pairs);
-%     else
-    tqg_u32 words[${P}_UNIT_WORDS], nibbles[4];
-%         if has_tail then
-    if (is_tail) {
-        tqg_words_at(payload, ${f.bits}, words);
-        ${p}_tail_nibbles(words, nibbles);
-    } else
-%         end
-    {
-        tqg_words_at(payload, 2 * ${P}_UNIT_WORDS, words);
-        ${p}_nibbles(words, nibbles);
-        nibbles[0] = half ? nibbles[2] : nibbles[0];
-        nibbles[1] = half ? nibbles[3] : nibbles[1];
-    }
-    ${p}_pairs(nibbles[0], pairs);
-    ${p}_pairs(nibbles[1], pairs + 4);
-%     end
-%     if f.bits < 16 then
-    const tqg_u32 factor = tqp_${p}_factor(tqp_${p}_block(row, number), 2 * (number % TQP_${P}_PER_BLOCK) + half);
-    TQG_UNROLL
-    for (int i = 0; i < 8; i++)
-        pairs[i] = tqg_h2_mul(pairs[i], factor);
-%     end
-%     if has_tail then
-    TQG_UNROLL
-    for (int i = 0; i < 8; i++)
-        pairs[i] = is_tail && half ? 0 : pairs[i];
-%     end
-}
-% end
-
-/* Which half of which unit a block of 16 positions of V is. */
-TQG_FN int tqp_v_position(int block) {
-% local halves = v.bits == 16 and head_dim // 16 or 2 * v.full_units + (v.tail and 1 or 0)
-    return block / ${halves} * (32 * TQP_V_PER_BLOCK) + block % ${halves} * 16;
-}
-
 /* ---- prefill: which keys a query sees ------------------------------------------------------------------------------ */
 
 typedef struct tqp_range {
@@ -176,7 +45,8 @@ TQG_FN void tqp_weigh(const int groups, const float *s, float scale, const float
 }
 
 /* Raises the maxima so that the weights of this step are at most 2^exponent, and takes sums and outputs with them. */
-TQG_FN void tqp_raise(const int groups, const float *s, float scale, float exponent, float *max, float *sum, float *o) {
+TQG_FN void tqp_raise(const int groups, const int outputs, const float *s, float scale, float exponent, float *max, float *sum,
+                      float *o) {
     TQG_UNROLL
     for (int slot = 0; slot < groups * TQM_COLUMNS; slot++) {
         const int group = slot / TQM_COLUMNS;
@@ -189,29 +59,69 @@ TQG_FN void tqp_raise(const int groups, const float *s, float scale, float expon
         max[slot] = top;
         sum[slot] *= keep;
         TQG_UNROLL
-        for (int i = slot % TQM_COLUMNS; i < TQP_V_BLOCKS * TQG_MMA_C; i += TQM_COLUMNS)
-            o[group * TQP_V_BLOCKS * TQG_MMA_C + i] *= keep;
+        for (int i = slot % TQM_COLUMNS; i < outputs; i += TQM_COLUMNS)
+            o[group * outputs + i] *= keep;
+    }
+}
+
+/* ---- prefill: scores that are parts of sums, of the warps of a set ---------------------------------------------- */
+
+TQG_FN void tqp_put_scores(const int n, const float *s, tqg_u8 *of_warp) {
+    TQG_UNROLL
+    for (int i = 0; i < n; i += 4) {
+        const tqg_u32 x[4] = {tqg_bits(s[i]), tqg_bits(s[i + 1]), tqg_bits(s[i + 2]), tqg_bits(s[i + 3])};
+        *(tqg_u4 *)(of_warp + i / 4 * TQP_LANES + 16 * tqg_lane()) = tqm_u4(x);
+    }
+}
+TQG_FN void tqp_get_scores(const tqg_u8 *of_warp, int i, float *s) {
+    tqg_u32 x[4];
+    tqm_read16(1, of_warp + i / 4 * TQP_LANES + 16 * tqg_lane(), x);
+    TQG_UNROLL
+    for (int j = 0; j < 4; j++)
+        s[j] = tqg_float(x[j]);
+}
+/* Adds those of the other warps: of pairs of warps, so that all of them come to the same bits. */
+TQG_FN void tqp_add_scores(const int parts, const int n, const tqg_u8 *of_set, int part, float *s) {
+    const int of_warp = n * 4 * TQG_WARP;
+    TQG_UNROLL
+    for (int i = 0; i < n; i += 4) {
+        float x[4], y[4];
+        tqp_get_scores(of_set + (part ^ 1) * of_warp, i, x);
+        TQG_UNROLL
+        for (int j = 0; j < 4; j++)
+            s[i + j] += x[j];
+        if (parts == 4) {
+            tqp_get_scores(of_set + (part ^ 2) * of_warp, i, x);
+            tqp_get_scores(of_set + (part ^ 3) * of_warp, i, y);
+            TQG_UNROLL
+            for (int j = 0; j < 4; j++)
+                s[i + j] += x[j] + y[j];
+        }
     }
 }
 % end
 
-/* Prefill. A block takes ${prefill.tokens} queries of one sequence and the ${gqa} query heads of one KV head: ${prefill.warps * prefill.columns} columns, ${prefill.columns} of which belong to each
- * warp. Per step of ${prefill.keys} keys all threads decode rows to shared memory, then every warp computes S = K q^T and
- * O^T += V^T P^T for its columns. */
+/* Prefill. A block takes ${prefill.tokens} queries of one sequence and the ${gqa} query heads of one KV head: ${prefill.warps // prefill.parts * prefill.columns} columns, ${prefill.columns} of which belong to each
+ * ${prefill.parts > 1 and "set of " .. prefill.parts .. " warps" or "warp"}. Per step of ${prefill.rows.keys} keys all threads decode rows to shared memory, then every warp computes S = K q^T and
+ * O^T += V^T P^T for its columns${prefill.parts > 1 and ", and of the heads one part: sums of S are met in shared memory" or ""}. */
 TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks_per_sm}) {
     enum {
         GQA = ${gqa},
         WARPS = ${prefill.warps},
         THREADS = WARPS * TQG_WARP,
+        PARTS = ${prefill.parts}, /* of values, and warps of a set */
+        SETS = WARPS / PARTS,
         GROUPS = ${prefill.groups}, /* of columns of B */
-        COLUMNS = GROUPS * TQG_MMA_N, /* of a warp: column c of the block is head c % GQA of query c / GQA */
+        COLUMNS = GROUPS * TQG_MMA_N, /* of a set: column c of the block is head c % GQA of query c / GQA */
         QUERIES = ${prefill.tokens},
-        Q_REGISTERS = 2 * TQP_K_UNITS * TQG_MMA_B,
-        OUTPUTS = TQP_V_BLOCKS * TQG_MMA_C,
+        UNITS = (TQP_K_UNITS + PARTS - 1) / PARTS, /* of a warp at most; all of them have K_UNITS / PARTS */
+        BLOCKS = (TQP_V_BLOCKS + PARTS - 1) / PARTS,
+        Q_REGISTERS = 2 * UNITS * TQG_MMA_B,
+        OUTPUTS = BLOCKS * TQG_MMA_C,
         SLOTS = GROUPS * TQM_COLUMNS, /* columns that a lane has scores of */
+% if fit.buffers > 1 then
         BUFFER = TQP_K_BYTES + TQP_V_BYTES,
-        K_TASKS = TQP_KEYS / 2 * 2 * TQP_K_UNITS, /* half units of two keys */
-        V_TASKS = TQP_KEYS / 2 * TQP_V_BLOCKS,
+% end
         TOP_BITS = 15, /* weights are halves below 2^15 */
         RAISED_BITS = 10, /* and, once the maximum was raised, up to 2^10 */
 % if bias > 0 then
@@ -224,19 +134,22 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
     if (block < 0 || range.n_query <= 0)
         return;
     const int warp = (int)tqg_shfl_u((tqg_u32)tqg_warp(), 0), thread = tqg_thread();
+    const int set = warp / PARTS, part = warp % PARTS;
+    const int first_unit = part * TQP_K_UNITS / PARTS, units = (part + 1) * TQP_K_UNITS / PARTS - first_unit;
+    const int first_block = part * TQP_V_BLOCKS / PARTS, blocks = (part + 1) * TQP_V_BLOCKS / PARTS - first_block;
     const int first = block * QUERIES, last = (first + QUERIES < range.n_query ? first + QUERIES : range.n_query) - 1;
     const int end = tqp_end(&range, last), begin = tqp_begin(&range, tqp_end(&range, first));
 
 % if bias > 0 then
-    /* ---- score bias: its table, and this warp's coefficients ---- */
+    /* ---- score bias: its table, and coefficients of this set's columns ---- */
     tqg_u32 *const bias_table = (tqg_u32 *)(TQG_SHARED + ${geometry.shared_bytes - 128 * bias});
-    tqg_u32 *const turned = (tqg_u32 *)(TQG_SHARED + ${fit.q_at + prefill.q_bytes} + warp * ${prefill.bias_bytes});
+    tqg_u32 *const turned = (tqg_u32 *)(TQG_SHARED + ${fit.bias_at} + set * ${prefill.bias_bytes});
     tqb_lane coefficients;
     tqm_bias_table(&p.bias, PAIRS, THREADS, bias_table);
     tqb_begin(&p.bias, PAIRS, &coefficients);
     TQG_UNROLL
     for (int i = 0; i < TQB_ITEMS(COLUMNS, PAIRS); i++) {
-        const int column = warp * COLUMNS + tqb_head(&coefficients, PAIRS, i);
+        const int column = set * COLUMNS + tqb_head(&coefficients, PAIRS, i);
         const int query = first + column / GQA, head = range.kv_head * GQA + column % GQA;
         const float *const of_head = p.bias.coefficients + (tqg_i64)range.sequence * p.bias.seq_stride +
                                      (tqg_i64)query * p.bias.token_stride + (tqg_i64)head * p.bias.head_stride;
@@ -246,7 +159,7 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
 
 % end
     /* ---- q: rotated, in halves times q_unit, in the order of positions ---- */
-    float *const floats = (float *)TQG_SHARED; /* [COLUMNS][TQA_HEAD_DIM], of one warp after the other */
+    float *const floats = (float *)TQG_SHARED; /* [COLUMNS][TQA_HEAD_DIM], of one set after the other */
     float unit = 1.0f; /* of scores */
 % if prefill.q_shared then
     tqg_u8 *const q_lane = TQG_SHARED + ${fit.q_at} + warp * (Q_REGISTERS * GROUPS * 4 * TQG_WARP) + 16 * tqg_lane();
@@ -257,9 +170,9 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         q[i] = 0;
 % end
     TQG_NO_UNROLL
-    for (int w = 0; w < WARPS; w++) {
+    for (int w = 0; w < SETS; w++) {
         for (int i = thread; i < COLUMNS * TQA_HEAD_DIM; i += THREADS) {
-            const int of_warp = i / TQA_HEAD_DIM, value = i - of_warp * TQA_HEAD_DIM, column = w * COLUMNS + of_warp;
+            const int of_set = i / TQA_HEAD_DIM, value = i - of_set * TQA_HEAD_DIM, column = w * COLUMNS + of_set;
             const int query = first + column / GQA, head = range.kv_head * GQA + column % GQA;
             float x = 0.0f;
             if (query <= last)
@@ -271,7 +184,7 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
 % if k.rotated then
         tqa_transform(floats, COLUMNS * TQA_HEAD_DIM, ${k.pow2}, ${hexf(1 / math.sqrt(k.pow2))}, ${k.odd}, THREADS);
 % end
-        if (w == warp) {
+        if (w == set) {
 %     local largest = "tqa_largest(floats, COLUMNS * TQA_HEAD_DIM) * K_UNIT"
             const float largest = ${bias > 0 and ("tqg_max(%s, most_bias)"):format(largest) or largest};
             const float q_unit = largest >= 0x1p-3f && largest < 0x1p14f ? 1.0f : tqa_normalise(largest, 0x1p6f);
@@ -281,14 +194,14 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
 % end
             ${prefill.q_shared and "TQG_NO_UNROLL" or "TQG_UNROLL"}
             for (int i = 0; i < GROUPS * Q_REGISTERS; i++) {
-                const int step = i % Q_REGISTERS / TQG_MMA_B, group = i / Q_REGISTERS;
-                const int position = 32 * (step >> 1) + tqp_position(step & 1, i % TQG_MMA_B);
+                const int step = i % Q_REGISTERS / TQG_MMA_B, group = i / Q_REGISTERS, unit_at = step >> 1;
+                const int position = 32 * (first_unit + unit_at) + tqp_position(step & 1, i % TQG_MMA_B);
                 const float *const column = floats + (group * TQG_MMA_N + tqm_b_column()) * TQA_HEAD_DIM;
                 float x[2];
                 TQG_UNROLL
                 for (int e = 0; e < 2; e++) {
                     const int value = tqp_k_value(position + e);
-                    x[e] = value < 0 ? 0.0f : column[value] * (K_UNIT * q_unit);
+                    x[e] = value < 0 || unit_at >= units ? 0.0f : column[value] * (K_UNIT * q_unit);
                 }
 % if prefill.q_shared then
                 *(tqg_u32 *)(q_lane + i / 4 * TQP_LANES + i % 4 * 4) = tqg_h2(x[0], x[1]);
@@ -312,101 +225,37 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
 
     const tqa_cache k_cache = tqa_cache_of(&p.k, range.sequence, range.kv_head, 1);
     const tqa_cache v_cache = tqa_cache_of(&p.v, range.sequence, range.kv_head, 1);
-    /* What the columns of this warp see at most; keys that all of them see need no mask. */
-    const int warp_first = first + warp * COLUMNS / GQA, warp_last = first + ((warp + 1) * COLUMNS - 1) / GQA;
-    const int low = tqp_end(&range, warp_first < last ? warp_first : last);
-    const int high = tqp_end(&range, warp_last < last ? warp_last : last);
-    const int warp_begin = tqp_begin(&range, low), all_begin = tqp_begin(&range, high);
+    /* What the columns of this set see at most; keys that all of them see need no mask. */
+    const int set_first = first + set * COLUMNS / GQA, set_last = first + ((set + 1) * COLUMNS - 1) / GQA;
+    const int low = tqp_end(&range, set_first < last ? set_first : last);
+    const int high = tqp_end(&range, set_last < last ? set_last : last);
+    const int set_begin = tqp_begin(&range, low), all_begin = tqp_begin(&range, high);
     const int has_options = p.softcap > 0.0f || p.alibi;
+% if fit.buffers > 1 then
     int buffer = 0;
+% end
+% if prefill.parts > 1 then
+    tqg_u8 *const of_set = TQG_SHARED + ${fit.scores_at} + set * (PARTS * ${prefill.score_bytes});
+% end
 
     TQG_NO_UNROLL
     for (int slot = begin & ~(TQP_KEYS - 1); slot < end; slot += TQP_KEYS) {
-        tqg_u8 *const k_rows = TQG_SHARED + buffer, *const v_rows = k_rows + TQP_K_BYTES;
 % if fit.buffers == 1 then
+        tqg_u8 *const k_rows = TQG_SHARED, *const v_rows = k_rows + ${prefill.in_turn and 0 or prefill.rows.k_bytes};
         tqg_block_sync(); /* all warps have multiplied the step before */
 % else
+        tqg_u8 *const k_rows = TQG_SHARED + buffer, *const v_rows = k_rows + TQP_K_BYTES;
         buffer = BUFFER - buffer;
 % end
-
-        /* ---- rows to halves: 16 positions of two keys, at a time ---- */
-        const int pair = thread % (TQP_KEYS / 2);
-        {
-#ifdef TQG_MATRIX_MMA /* a lane's registers hold both */
-            const int g = pair & 7, key = slot + 16 * (pair >> 3) + g, other = key + 8;
-            tqg_u8 *const to = k_rows + (pair >> 3) * TQP_K_BLOCK;
-#else
-            const int key = slot + 2 * pair, other = key + 1;
-            tqg_u8 *const to = k_rows + (pair >> 3) * TQP_K_BLOCK + 32 * (pair & 7);
-#endif
-            const tqg_u8 *const row = tqa_unit(&k_cache, key < begin ? begin : key < end ? key : end - 1);
-            const tqg_u8 *const other_row = tqa_unit(&k_cache, other < begin ? begin : other < end ? other : end - 1);
-            TQG_UNROLL
-            for (int i = 0; i < (K_TASKS + THREADS - 1) / THREADS; i++) {
-                const int of = (i * THREADS + thread) / (TQP_KEYS / 2), half = of & 1;
-                if (K_TASKS % THREADS == 0 || of < 2 * TQP_K_UNITS) {
-                    tqg_u8 *const unit_to = to + (of >> 1) * (TQP_BLOCKS * TQP_K_BLOCK);
-                    tqg_u32 a[8], b[8];
-                    tqp_k_half(row, of >> 1, half, a);
-                    tqp_k_half(other_row, of >> 1, half, b);
-#ifdef TQG_MATRIX_MMA
-                    TQG_UNROLL
-                    for (int t = 0; t < 4; t++) {
-                        const tqg_u32 x[4] = {a[2 * t], b[2 * t], a[2 * t + 1], b[2 * t + 1]};
-                        *(tqg_u4 *)(unit_to + half * TQP_LANES + tqp_k_lane(4 * g + t)) = tqm_u4(x);
-                    }
-#else
-                    TQG_UNROLL
-                    for (int j = 0; j < 2; j++) {
-                        *(tqg_u4 *)(unit_to + (2 * half + j) * 256) = tqm_u4(a + 4 * j);
-                        *(tqg_u4 *)(unit_to + (2 * half + j) * 256 + 16) = tqm_u4(b + 4 * j);
-                    }
-#endif
-                }
-            }
-        }
-        {
-            const int key = slot + 2 * pair, other = key + 1;
-            const tqg_u8 *const row = tqa_unit(&v_cache, key < begin ? begin : key < end ? key : end - 1);
-            const tqg_u8 *const other_row = tqa_unit(&v_cache, other < begin ? begin : other < end ? other : end - 1);
-#if defined(TQG_MATRIX_MMA)
-            tqg_u8 *const to = v_rows + (pair >> 3) * TQP_V_LOAD + 16 * (pair & 3) + 8 * (pair >> 2 & 1);
-#elif defined(TQG_MATRIX_WMMA)
-            tqg_u8 *const to = v_rows + (pair >> 3) * TQP_V_LOAD + tqp_v_lane(16 * (pair >> 2 & 1)) + 4 * (pair & 3);
-#else
-            tqg_u8 *const to = v_rows + tqp_v_lane(16 * (pair >> 1 & 3)) + 8 * (pair >> 3) + 4 * (pair & 1);
-#endif
-            TQG_UNROLL
-            for (int i = 0; i < (V_TASKS + THREADS - 1) / THREADS; i++) {
-                const int of = (i * THREADS + thread) / (TQP_KEYS / 2);
-                if (V_TASKS % THREADS == 0 || of < TQP_V_BLOCKS) {
-                    const int position = tqp_v_position(of);
-                    tqg_u32 a[8], b[8], x[16];
-                    tqp_v_half(row, position >> 5, position >> 4 & 1, a);
-                    tqp_v_half(other_row, position >> 5, position >> 4 & 1, b);
-                    TQG_UNROLL
-                    for (int j = 0; j < 8; j++) {
-                        x[2 * j] = tqg_permute(a[j], b[j], 0x5410);
-                        x[2 * j + 1] = tqg_permute(a[j], b[j], 0x7632);
-                    }
-#ifdef TQG_MATRIX_MMA
-                    TQG_UNROLL
-                    for (int j = 0; j < 8; j++)
-                        *(tqg_u64 *)(to + of * TQP_V_BLOCK + 64 * j) = x[j] | (tqg_u64)x[j + 8] << 32;
-#else
-                    TQG_UNROLL
-                    for (int j = 0; j < 16; j++)
-                        *(tqg_u32 *)(to + of * TQP_V_BLOCK + 16 * j) = x[j];
-#endif
-                }
-            }
-        }
+        tqp_decode_k(&k_cache, slot, begin, end, THREADS, k_rows);
+% if not prefill.in_turn then
+        tqp_decode_v(&v_cache, slot, begin, end, THREADS, v_rows);
+% end
         tqg_block_sync();
-        if (slot >= high || slot + TQP_KEYS <= warp_begin)
+        const int is_seen = slot < high && slot + TQP_KEYS > set_begin;
+% if not (prefill.parts > 1 or prefill.in_turn) then
+        if (!is_seen)
             continue;
-% if bias > 0 then
-        tqm_bias_pass(&coefficients, 1, GROUPS, 1, COLUMNS, PAIRS, slot, turned);
-        tqg_warp_sync();
 % end
 
         /* ---- S = K q^T ---- */
@@ -414,36 +263,58 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         TQG_UNROLL
         for (int i = 0; i < GROUPS * TQP_SCORES; i++)
             s[i] = 0.0f;
+        if (is_seen) {
 % if bias > 0 then
-        tqm_bias_add(1, GROUPS, 1, PAIRS, bias_table, turned, s);
+            if (part == 0) {
+                tqm_bias_pass(&coefficients, 1, GROUPS, 1, COLUMNS, PAIRS, slot, turned);
+                tqg_warp_sync();
+                tqm_bias_add(1, GROUPS, 1, PAIRS, bias_table, turned, s);
+            }
 % end
-        const tqg_u8 *const k_lane = k_rows + tqp_k_lane(tqg_lane());
-        TQG_UNROLL
-        for (int u = 0; u < TQP_K_UNITS; u++) {
+            const tqg_u8 *const k_lane = k_rows + first_unit * (TQP_BLOCKS * TQP_K_BLOCK) + tqp_k_lane(tqg_lane());
             TQG_UNROLL
-            for (int b = 0; b < TQP_BLOCKS; b++) {
-                tqg_u32 a[2 * TQG_MMA_A];
-                tqp_load_a(k_lane + (u * TQP_BLOCKS + b) * TQP_K_BLOCK, TQP_LANES, a);
-                TQG_UNROLL
-                for (int i = 0; i < 2 * GROUPS; i++) {
-                    const int step = i / GROUPS, group = i % GROUPS;
+            for (int u = 0; u < UNITS; u++) {
+                if (u < TQP_K_UNITS / PARTS || u < units) {
+                    TQG_UNROLL
+                    for (int b = 0; b < TQP_BLOCKS; b++) {
+                        tqg_u32 a[2 * TQG_MMA_A];
+                        tqp_load_a(k_lane + (u * TQP_BLOCKS + b) * TQP_K_BLOCK, TQP_LANES, a);
+                        TQG_UNROLL
+                        for (int i = 0; i < 2 * GROUPS; i++) {
+                            const int step = i / GROUPS, group = i % GROUPS, at = group * Q_REGISTERS + (2 * u + step) * TQG_MMA_B;
 % if prefill.q_shared then
-                    tqg_u32 q[TQG_MMA_B];
-                    tqm_read16(1, q_lane + (group * (2 * TQP_K_UNITS) + 2 * u + step) * TQP_LANES, q);
-                    tqg_mma_f16(s + (group * TQP_BLOCKS + b) * TQG_MMA_C, a + step * TQG_MMA_A, q);
+                            tqg_u32 q[4];
+                            tqm_read16(1, q_lane + at / 4 * TQP_LANES, q);
+                            tqg_mma_f16(s + (group * TQP_BLOCKS + b) * TQG_MMA_C, a + step * TQG_MMA_A, q + at % 4);
 % else
-                    tqg_mma_f16(s + (group * TQP_BLOCKS + b) * TQG_MMA_C, a + step * TQG_MMA_A,
-                                q + group * Q_REGISTERS + (2 * u + step) * TQG_MMA_B);
+                            tqg_mma_f16(s + (group * TQP_BLOCKS + b) * TQG_MMA_C, a + step * TQG_MMA_A, q + at);
 % end
+                        }
+                    }
                 }
             }
+% if prefill.parts > 1 then
+            tqp_put_scores(GROUPS * TQP_SCORES, s, of_set + part * ${prefill.score_bytes});
+% end
         }
+% if prefill.parts > 1 or prefill.in_turn then
+        tqg_block_sync();
+%     if prefill.in_turn then
+        tqp_decode_v(&v_cache, slot, begin, end, THREADS, v_rows);
+        tqg_block_sync();
+%     end
+        if (!is_seen)
+            continue;
+%     if prefill.parts > 1 then
+        tqp_add_scores(PARTS, GROUPS * TQP_SCORES, of_set, part, s);
+%     end
+% end
         if (has_options || slot < all_begin || slot + TQP_KEYS > low) {
             const tqg_prefill_params *const options = tqg_again(p);
             TQG_UNROLL
             for (int i = 0; i < GROUPS * TQP_SCORES; i++) {
                 const int at = slot + 16 * (i / TQG_MMA_C % TQP_BLOCKS) + tqm_c_row(i % TQG_MMA_C);
-                const int column = warp * COLUMNS + i / TQP_SCORES * TQG_MMA_N + tqm_c_column(tqm_c_slot(i));
+                const int column = set * COLUMNS + i / TQP_SCORES * TQG_MMA_N + tqm_c_column(tqm_c_slot(i));
                 const int query = first + column / GQA, query_end = tqp_end(&range, query < last ? query : last);
                 float x = s[i] * unit;
                 if (options->softcap > 0.0f)
@@ -466,7 +337,7 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         for (int i = 0; i < GROUPS * TQP_WEIGHTS; i++)
             most = tqg_h2_max(most, weights[i]);
         if (tqg_any(((most + tqm_limit(TOP_BITS)) & 0x80008000u) != 0)) {
-            tqp_raise(GROUPS, s, scale, (float)RAISED_BITS, max, sum, o);
+            tqp_raise(GROUPS, OUTPUTS, s, scale, (float)RAISED_BITS, max, sum, o);
             TQG_UNROLL
             for (int i = 0; i < SLOTS; i++)
                 now[i] = sum[i];
@@ -477,16 +348,18 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
             sum[i] = now[i];
 
         /* ---- O^T += V^T P^T ---- */
-        const tqg_u8 *const v_lane = v_rows + tqp_v_lane(tqg_lane());
+        const tqg_u8 *const v_lane = v_rows + first_block * TQP_V_BLOCK + tqp_v_lane(tqg_lane());
         TQG_UNROLL
-        for (int v = 0; v < TQP_V_BLOCKS; v++) {
-            tqg_u32 a[2 * TQG_MMA_A];
-            tqp_load_a(v_lane + v * TQP_V_BLOCK, TQP_V_LOAD, a);
-            TQG_UNROLL
-            for (int i = 0; i < TQP_BLOCKS * GROUPS; i++) {
-                const int step = i / GROUPS, group = i % GROUPS;
-                tqg_mma_f16(o + group * OUTPUTS + v * TQG_MMA_C, a + step * TQG_MMA_A,
-                            weights + (group * TQP_BLOCKS + step) * TQG_MMA_B);
+        for (int v = 0; v < BLOCKS; v++) {
+            if (v < TQP_V_BLOCKS / PARTS || v < blocks) {
+                tqg_u32 a[2 * TQG_MMA_A];
+                tqp_load_a(v_lane + v * TQP_V_BLOCK, TQP_V_LOAD, a);
+                TQG_UNROLL
+                for (int i = 0; i < TQP_BLOCKS * GROUPS; i++) {
+                    const int step = i / GROUPS, group = i % GROUPS;
+                    tqg_mma_f16(o + group * OUTPUTS + v * TQG_MMA_C, a + step * TQG_MMA_A,
+                                weights + (group * TQP_BLOCKS + step) * TQG_MMA_B);
+                }
             }
         }
     }
@@ -495,12 +368,12 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
     const tqg_prefill_params *const late = tqg_again(p);
     TQG_UNROLL
     for (int i = 0; i < SLOTS; i++) {
-        const int column = warp * COLUMNS + i / TQM_COLUMNS * TQG_MMA_N + tqm_c_column(i % TQM_COLUMNS);
+        const int column = set * COLUMNS + i / TQM_COLUMNS * TQG_MMA_N + tqm_c_column(i % TQM_COLUMNS);
         const int query = first + column / GQA, head = range.kv_head * GQA + column % GQA;
         const float sink = late->sink_logits ? late->sink_logits[head] * TQA_LOG2_E : TQA_MINUS_INFINITY;
         const float top = tqg_max(max[i], sink), keep = tqg_exp2(max[i] - top);
         const float total = tqg_fma(tqm_column_sum(sum[i]), keep, tqg_exp2(sink - top));
-        if (late->lse && tqm_is_first() && query <= last)
+        if (late->lse && part == 0 && tqm_is_first() && query <= last)
             late->lse[((tqg_i64)range.sequence * late->max_query + query) * (late->n_kv_heads * GQA) + head] =
                 total > 0.0f ? (top + tqg_log2(total)) * TQA_LN_2 : TQA_MINUS_INFINITY;
         const float factor = total > 0.0f ? keep / total * V_UNIT : 0.0f;
@@ -509,24 +382,26 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
             o[i / TQM_COLUMNS * OUTPUTS + j] *= factor;
     }
 
-    /* ---- out of the domain of V, one warp's columns after the other ---- */
+    /* ---- out of the domain of V, one set's columns after the other ---- */
     TQG_NO_UNROLL
-    for (int w = 0; w < WARPS; w++) {
+    for (int w = 0; w < SETS; w++) {
         tqg_block_sync();
-        if (w == warp) {
+        if (w == set) {
+            const int from = PARTS > 1 ? (int)tqg_keep((tqg_u32)first_block) : 0; /* no addresses ahead of the loop */
             TQG_UNROLL
             for (int i = 0; i < GROUPS * OUTPUTS; i++) {
-                const int column = i / OUTPUTS * TQG_MMA_N + tqm_c_column(tqm_c_slot(i));
-                const int position = tqp_v_position(i % OUTPUTS / TQG_MMA_C) + tqm_c_row(i % TQG_MMA_C);
-                floats[column * TQA_HEAD_DIM + tqp_v_value(position)] = o[i];
+                const int column = i / OUTPUTS * TQG_MMA_N + tqm_c_column(tqm_c_slot(i)), v = i % OUTPUTS / TQG_MMA_C;
+                const int position = tqp_v_position(from + v) + tqm_c_row(i % TQG_MMA_C);
+                if (v < TQP_V_BLOCKS / PARTS || v < blocks)
+                    floats[column * TQA_V_HEAD_DIM + tqp_v_value(position)] = o[i];
             }
         }
         tqg_block_sync();
 % if v.rotated then
-        tqa_transform(floats, COLUMNS * TQA_HEAD_DIM, ${v.pow2}, ${hexf(1 / math.sqrt(v.pow2))}, ${v.odd}, THREADS);
+        tqa_transform(floats, COLUMNS * TQA_V_HEAD_DIM, ${v.pow2}, ${hexf(1 / math.sqrt(v.pow2))}, ${v.odd}, THREADS);
 % end
-        for (int i = thread; i < COLUMNS * TQA_HEAD_DIM; i += THREADS) {
-            const int of_warp = i / TQA_HEAD_DIM, value = i - of_warp * TQA_HEAD_DIM, column = w * COLUMNS + of_warp;
+        for (int i = thread; i < COLUMNS * TQA_V_HEAD_DIM; i += THREADS) {
+            const int of_set = i / TQA_V_HEAD_DIM, value = i - of_set * TQA_V_HEAD_DIM, column = w * COLUMNS + of_set;
             const int query = first + column / GQA, head = range.kv_head * GQA + column % GQA;
             if (query <= last)
                 late->out[(tqg_i64)range.sequence * late->out_seq_stride + (tqg_i64)query * late->out_token_stride +

@@ -189,7 +189,7 @@ describe("the GPU space", function()
         refused({ arch = "sm_90", kq_lanes = "64" }, "--kq-lanes 64 is illegal")
         refused({ arch = "gfx1202" }, "--arch gfx1202 is unknown", "gfx1201")
         refused({ arch = "sm_90", head_dim = "592" }, "--head-dim 592", "576")
-        refused({ arch = "sm_90", op = "prefill", head_dim = "576" }, "selects nothing", "do not fit its registers at head_dim 576")
+        refused({ arch = "gfx1100", op = "prefill", head_dim = "576" }, "selects nothing", "gfx1100 has no matrix instructions")
     end)
 
     it("takes the lanes that were asked for, else the best number", function()

@@ -102,6 +102,9 @@ def sass(match):
         found = re.search(r"\.L_x_\d+", arguments)
         target = found and found.group(0)
         ends = not target
+    elif op.startswith("CALL.REL") and ".L_x_" in arguments:  # how sm_80 leaves a loop: nothing returns
+        target = re.search(r"\.L_x_\d+", arguments).group(0)
+        conditional = bool(predicate)
     elif op.split(".")[0] in ("EXIT", "RET", "BRX", "ENDCOLLECTIVE", "KILL"):
         ends, conditional = True, bool(predicate)
     return Instruction(op, arguments, target, conditional, ends)

@@ -1,0 +1,31 @@
+-- What a step of prefill has in shared memory of rows of K and V: numbers that templates/gpu/prefill_rows.h and the geometry of
+-- kernels share.
+
+local formats = require "formats"
+
+local KEYS = 32 -- of a step
+
+-- Per matrix instruction: bytes of 16 values of V of a step, and from one load of a lane of them to the next.
+local V_BLOCKS = {
+    mma = { bytes = 2 * 576, load = 576 },
+    wmma = { bytes = 4 * 272, load = 2 * 272 },
+    mfma = { bytes = 4 * 272, load = 4 * 272 },
+}
+
+-- Units of 32 values of a row; a last one of 16 counts as `tail`.
+local function units(format, head_dim, tail)
+    local layout = formats.layout(format, head_dim)
+    if layout.format.bits == 16 then
+        return head_dim // 32 + (head_dim % 32 ~= 0 and tail or 0)
+    end
+    return layout.n_blocks * (layout.full_units + (layout.tail and tail or 0))
+end
+
+return function(head_dim, k, v, arch)
+    local block = V_BLOCKS[arch.matrix]
+    local rows = { keys = KEYS, v_load = block.load, v_block_bytes = block.bytes }
+    rows.k_units = units(k, head_dim, 1)
+    rows.v_blocks = math.tointeger(2 * units(v, formats.v_head_dim(head_dim), 0.5))
+    rows.k_bytes, rows.v_bytes = 2 * KEYS * 32 * rows.k_units, rows.v_blocks * rows.v_block_bytes
+    return rows
+end
