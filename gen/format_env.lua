@@ -37,6 +37,14 @@ local function lookup_table(layout)
     return out
 end
 
+local function codes_by_index(bits)
+    local out = {}
+    for index = 0, (1 << bits) - 1 do
+        out[index + 1] = formats.code(bits, index)
+    end
+    return out
+end
+
 -- The names that templates use, and the layout. f16 has only the first of these names.
 return function(name, head_dim)
     local layout = formats.layout(name, head_dim)
@@ -60,6 +68,7 @@ return function(name, head_dim)
         pow2 = chunk.pow2, odd = chunk.odd, unit = unit, tail_unit = tail_unit,
         step = layout.table.step, signed = layout.table.signed or false,
         centroids = layout.table.centroids or false, gains = layout.table.gains or false,
+        codes = layout.table.centroids and codes_by_index(layout.format.bits) or false,
         lookup_table = layout.table.centroids and lookup_table(layout) or false,
         gain_sizes = layout.table.gains and map(layout.table.gains, math.abs) or false,
         inverse_gains = layout.table.gains and map(layout.table.gains, reciprocal) or false,

@@ -41,7 +41,8 @@ local function templates_of(layout)
             append = { "templates/cpu/f16_append.c" } }
     end
     return { common = { "templates/cpu/codebook.c" }, decode = { "templates/cpu/codebook_k.c", "templates/cpu/codebook_v.c" },
-        prefill = { "templates/cpu/codebook_panel.c" }, append = { "templates/cpu/codebook_append.c" } }
+        prefill = { "templates/cpu/codebook_panel.c" },
+        append = { "templates/cpu/codebook_rows.c", "templates/cpu/codebook_append.c" } }
 end
 
 -- What a format's attention file has of them.

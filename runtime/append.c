@@ -68,6 +68,26 @@ static tq_status not_finite(const row *r, const float *x, const float *mean, int
                    r->token, r->kv_head, index, (double)x[index], (double)mean[index]);
 }
 
+static const float *values_of(const tq_append_args *args, const row *r) {
+    return args->x + offset_of(r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
+}
+
+/* The n rows from r on; r becomes the one behind them. */
+static void store_rows(const tq_plan *plan, const tq_append_args *args, int mode, int n, row *r) {
+    const float *x[TQ_APPEND_ROWS], *mean[TQ_APPEND_ROWS];
+    uint8_t packed[TQ_APPEND_ROWS][2 * TQ_MAX_HEAD_DIM], *rows[TQ_APPEND_ROWS];
+    slot to[TQ_APPEND_ROWS];
+    for (int i = 0; i < n; i++, step(r, plan, args->n_tokens)) {
+        x[i] = values_of(args, r);
+        mean[i] = mean_of(plan, args->mean, r->kv_head);
+        to[i] = slot_of(plan, args->cache, r, args->first_slot);
+        rows[i] = to[i].keys > 1 ? packed[i] : to[i].unit;
+    }
+    plan->variant->append(x, mean, signs_of(plan), mode, n, rows);
+    for (int i = 0; i < n && to[i].keys > 1; i++)
+        tq_tile_put(plan->format, plan->side, packed[i], to[i].key, to[i].unit);
+}
+
 tq_status tq_append(const tq_plan *plan, const tq_append_args *args, const tq_launch *launch) {
     int mode;
     int64_t begin, end;
@@ -83,25 +103,14 @@ tq_status tq_append(const tq_plan *plan, const tq_append_args *args, const tq_la
     /* Look at the whole share before the first row is stored. */
     row r = first;
     for (int64_t i = begin; i < end; i++, step(&r, plan, args->n_tokens)) {
-        const float *x = args->x + offset_of(&r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
-        const float *mean = mean_of(plan, args->mean, r.kv_head);
+        const float *x = values_of(args, &r), *mean = mean_of(plan, args->mean, r.kv_head);
         int bad = tq_first_not_finite(x, mean, plan->head_dim);
         if (bad < plan->head_dim)
             return not_finite(&r, x, mean, bad);
     }
     r = first;
-    for (int64_t i = begin; i < end; i++, step(&r, plan, args->n_tokens)) {
-        const float *x = args->x + offset_of(&r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
-        const slot to = slot_of(plan, args->cache, &r, args->first_slot);
-        uint8_t packed[2 * TQ_MAX_HEAD_DIM];
-        if (plan->variant->append(x, mean_of(plan, args->mean, r.kv_head), signs_of(plan), mode,
-                                  to.keys > 1 ? packed : to.unit))
-            return tq_fail(TQ_ERR_NOT_FINITE,
-                           "tq_append: args.x of sequence %d, token %d, head %d is too large to be stored as %s",
-                           r.sequence, r.token, r.kv_head, plan->format->name);
-        if (to.keys > 1)
-            tq_tile_put(plan->format, plan->side, packed, to.key, to.unit);
-    }
+    for (int64_t i = begin; i < end; i += TQ_APPEND_ROWS)
+        store_rows(plan, args, mode, end - i < TQ_APPEND_ROWS ? (int)(end - i) : TQ_APPEND_ROWS, &r);
     return TQ_OK;
 }
 

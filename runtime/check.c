@@ -70,7 +70,7 @@ tq_status tq_check_strides(const char *call, const char *of, tq_dimension *dims,
         if (dims[i].count <= 1)
             continue;
         if (dims[i].stride < *extent)
-            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s%s is %zu; legal is at least %zu %s, which it has to step over",
+            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s.%s is %zu; legal is at least %zu %s, which it has to step over",
                            call, of, dims[i].what, dims[i].stride, *extent, unit);
         *extent = saturating_add(*extent, saturating_multiply(dims[i].stride, (size_t)dims[i].count - 1));
     }
@@ -82,7 +82,7 @@ tq_status tq_check_values(const char *call, const char *what, const void *pointe
                           int n, int head_dim) {
     size_t extent = (size_t)head_dim;
     tq_status status = tq_check_pointer(call, what, pointer, align);
-    return status ? status : tq_check_strides(call, "args.", dims, n, align == 2 ? "halves" : "floats", &extent);
+    return status ? status : tq_check_strides(call, "args", dims, n, align == 2 ? "halves" : "floats", &extent);
 }
 
 tq_status tq_check_floats(const char *call, const char *what, const float *pointer, tq_dimension *dims, int n,
@@ -144,26 +144,30 @@ static size_t alignment_of(const tq_plan *plan, tq_unit unit) {
     return unit.keys == 1 ? 2 : tq_on_gpu(plan) ? 16 : 64;
 }
 
+/* The name is put together only for a message: launches are short. */
+static tq_status check_data(const char *call, const char *cache, const void *data, size_t align) {
+    char name[64];
+    if (data && (uintptr_t)data % align == 0)
+        return TQ_OK;
+    snprintf(name, sizeof name, "%s.data", cache);
+    return tq_check_pointer(call, name, data, align);
+}
+
 /* For reading, seq_stride 0 lets all sequences share one cache. */
 tq_status tq_check_cache(const char *call, const char *what, const tq_plan *plan, const tq_cache *cache, tq_unit unit,
                          int batch, int reading) {
-    char name[64];
     int n_kv_heads = plan->n_kv_heads;
     tq_status status = tq_check_pointer(call, what, cache, sizeof(void *));
-    if (status)
-        return status;
-    snprintf(name, sizeof name, "%s.data", what);
     size_t multiple = alignment_of(plan, unit);
-    if ((status = tq_check_pointer(call, name, cache->data, tq_on_gpu(plan) ? 16 : multiple)))
+    if (status || (status = check_data(call, what, cache->data, tq_on_gpu(plan) ? 16 : multiple)))
         return status;
-    snprintf(name, sizeof name, "%s.n_slots", what);
-    if ((status = tq_check_range(call, name, cache->n_slots, 1, TQ_MAX_N_KV)))
-        return status;
+    if (cache->n_slots < 1 || cache->n_slots > TQ_MAX_N_KV)
+        return tq_fail(TQ_ERR_ARGUMENT, "%s: %s.n_slots is %d; legal is 1 to %d", call, what, cache->n_slots,
+                       TQ_MAX_N_KV);
     int paged = cache->page_slots || cache->pages;
     if (paged && (status = check_pages(call, what, plan, cache, unit)))
         return status;
 
-    snprintf(name, sizeof name, "%s.", what);
     tq_dimension dims[] = {{"token_stride", cache->token_stride, units_in(unit, cache->n_slots)},
                            {"head_stride", cache->head_stride, n_kv_heads},
                            {"seq_stride", cache->seq_stride, reading && cache->seq_stride == 0 ? 1 : batch}};
@@ -174,15 +178,15 @@ tq_status tq_check_cache(const char *call, const char *what, const tq_plan *plan
     }
     for (int i = 0; i < 3; i++)
         if (dims[i].stride % multiple)
-            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s%s is %zu; legal is a multiple of %zu", call, name, dims[i].what,
+            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s.%s is %zu; legal is a multiple of %zu", call, what, dims[i].what,
                            dims[i].stride, multiple);
     /* Kernels multiply these by unit and page numbers in 32 x 32 bits. */
     for (int i = 0; i < 3 && tq_on_gpu(plan); i++)
         if (dims[i].stride > UINT32_MAX && (i == 0 || (paged && i == 2)))
-            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s%s is %zu; legal is at most %u", call, name, dims[i].what,
+            return tq_fail(TQ_ERR_ARGUMENT, "%s: %s.%s is %zu; legal is at most %u", call, what, dims[i].what,
                            dims[i].stride, UINT32_MAX);
     size_t extent = unit.bytes;
-    if ((status = tq_check_strides(call, name, dims, 3, "bytes", &extent)))
+    if ((status = tq_check_strides(call, what, dims, 3, "bytes", &extent)))
         return status;
     if (cache->bytes < extent && paged)
         return tq_fail(TQ_ERR_ARGUMENT,

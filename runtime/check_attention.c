@@ -21,7 +21,7 @@ static tq_status check_bias(const char *call, const tq_plan *plan, const tq_scor
         (status = tq_check_pointer(call, "args.bias.table", bias->table, sizeof(uint16_t))) ||
         (status = tq_check_pointer(call, "args.bias.coefficients", bias->coefficients, sizeof(float))))
         return status;
-    return tq_check_strides(call, "args.bias.", dims, 3, "floats", &extent);
+    return tq_check_strides(call, "args.bias", dims, 3, "floats", &extent);
 }
 
 /* What decode and prefill have in common. */

@@ -158,16 +158,22 @@ int tq_v_head_dim(int head_dim) {
     return head_dim;
 }
 
+/* The first of space-separated words. */
+static tq_scale_mode first_mode(const char *modes) {
+    for (int m = TQ_SCALE_NONE; m <= TQ_SCALE_SEARCHED; m++) {
+        const char *name = tq_scale_mode_name((tq_scale_mode)m);
+        if (strcspn(modes, " ") == strlen(name) && strncmp(modes, name, strlen(name)) == 0)
+            return (tq_scale_mode)m;
+    }
+    return TQ_SCALE_DEFAULT;
+}
+
 tq_status tq_resolve_mode(const char *call, const tq_format_spec *format, tq_scale_mode mode, int *out) {
-    char first[16];
-    tq_scale_mode found = TQ_SCALE_DEFAULT;
-    snprintf(first, sizeof first, "%.*s", (int)strcspn(format->modes, " "), format->modes);
     if (mode != TQ_SCALE_DEFAULT && !tq_has_word(format->modes, tq_scale_mode_name(mode)))
         return tq_fail(TQ_ERR_ARGUMENT, "%s: args.mode is %s (%d), which '%s' does not have; legal are: default%s%s",
-                       call, tq_scale_mode_name(mode), (int)mode, format->name, first[0] ? " " : "", format->modes);
-    if (mode == TQ_SCALE_DEFAULT && first[0])
-        tq_scale_mode_parse(first, &found);
-    *out = mode == TQ_SCALE_DEFAULT ? (int)found : (int)mode;
+                       call, tq_scale_mode_name(mode), (int)mode, format->name, format->modes[0] ? " " : "",
+                       format->modes);
+    *out = (int)(mode == TQ_SCALE_DEFAULT ? first_mode(format->modes) : mode);
     return TQ_OK;
 }
 

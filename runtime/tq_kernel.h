@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TQ_KERNEL_ABI 3
+#define TQ_KERNEL_ABI 4
 
 /* Bounds of what a kernel may assume; the generator refuses shapes beyond them. */
 enum {
@@ -17,6 +17,7 @@ enum {
     TQ_MAX_TILE = 128,      /* keys per softmax step, and of a tile */
     TQ_GROUP = 16,          /* keys whose rows lie at one stride */
     TQ_MAX_SCALES = 18,     /* stored scales per row */
+    TQ_APPEND_ROWS = 4,     /* that are stored together */
     TQ_MAX_BIAS_PAIRS = 64, /* of a score bias */
     TQ_BIAS_STEP = 32,      /* positions whose angles have one start */
     TQ_MAX_ROWS = 384,      /* rows of q, (token, query head) each, that prefill takes at a time */
@@ -203,9 +204,10 @@ typedef void (*tq_prefill_fn)(const tq_prefill_impl *impl, const tq_prefill_job 
 
 /* ---- append, dequantise ----------------------------------------------------------------------------------------- */
 
-/* One row; mean may be NULL; mode is a tq_scale_mode that the format has. Returns 0, or 1 on NaN or Inf (row
- * untouched). */
-typedef int (*tq_append_fn)(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
+/* n <= TQ_APPEND_ROWS rows of finite values; means may be NULL; mode is a tq_scale_mode that the format has. What is stored
+ * of a row does not depend on the others. */
+typedef void (*tq_append_fn)(const float *const *x, const float *const *mean, const uint32_t *signs, int mode, int n,
+                             uint8_t *const *rows);
 typedef void (*tq_dequantise_fn)(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 
 /* ---- registry --------------------------------------------------------------------------------------------------- */

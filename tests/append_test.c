@@ -455,6 +455,42 @@ static void test_idempotent(void **state) {
     for_each_job(check_idempotent);
 }
 
+/* ---- rows that are stored together ------------------------------------------------------------------------------ */
+
+/* Kernels take a few rows at a time: what is stored of one does not depend on the others, nor on how many there are. */
+static void check_together(const job *j) {
+    enum { N = 2 * TQ_APPEND_ROWS + 3 };
+    const int d = j->format->head_dim;
+    const size_t row_bytes = (size_t)j->format->row_bytes;
+    if (j->variant->gpu)
+        return;
+    random_state random = random_stream(41);
+    float x[N * TQ_MAX_HEAD_DIM], mean[TQ_MAX_HEAD_DIM];
+    random_normals(&random, x, N * d);
+    random_normals(&random, mean, d);
+    for (int i = 0; i < d; i++) {
+        x[i] *= 1e30f; /* beside ordinary ones */
+        x[2 * d + i] = 0.0f;
+        x[(N - 1) * d + i] *= 1e-30f;
+    }
+    for (int centred = 0; centred < 2; centred++) {
+        buffer all, one;
+        assert_int_equal(append_rows(j, x, centred ? mean : NULL, N, &all), TQ_OK);
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(append_rows(j, x + i * d, centred ? mean : NULL, 1, &one), TQ_OK);
+            if (memcmp(one.data, row_of(j, &all, i), row_bytes) != 0)
+                wrong(j, "stored bytes differ from those of the row alone", i, 1, 0);
+            buffer_free(&one);
+        }
+        buffer_free(&all);
+    }
+}
+
+static void test_together(void **state) {
+    (void)state;
+    for_each_job(check_together);
+}
+
 /* NaN and Inf: an error, and not a byte stored of anything in the launch; on devices, of that row. */
 static void check_not_finite(const job *j) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -521,6 +557,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes),      cmocka_unit_test(test_distortion), cmocka_unit_test(test_special_vectors),
         cmocka_unit_test(test_idempotent), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,20 +5,14 @@
 
 enum { HEAD_DIM = 128 };
 
-int tqk_f16_d128_append__c(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row) {
+void tqk_f16_d128_append__c(const float *const *x, const float *const *mean, const uint32_t *signs, int mode, int n,
+                      uint8_t *const *rows) {
     (void)signs, (void)mode;
-    float y[HEAD_DIM];
-    tqv_f32 check = tqv_zero();
-    for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {
-        const tqv_f32 v = mean ? tqv_sub(tqv_load(x + i), tqv_load(mean + i)) : tqv_load(x + i);
-        check = tqv_add(check, tqv_sub(v, v));
-        tqv_store(y + i, v);
-    }
-    if (!(tqv_hsum(check) == 0.0f))
-        return 1;
-    for (int i = 0; i < HEAD_DIM; i += TQV_LANES)
-        tqv_to_f16(row + 2 * i, tqv_load(y + i));
-    return 0;
+    for (int r = 0; r < n; r++)
+        for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {
+            const tqv_f32 v = tqv_load(x[r] + i);
+            tqv_to_f16(rows[r] + 2 * i, mean[r] ? tqv_sub(v, tqv_load(mean[r] + i)) : v);
+        }
 }
 
 void tqk_f16_d128_dequantise__c(const uint8_t *row, const float *mean, const uint32_t *signs, float *x) {

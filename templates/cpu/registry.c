@@ -13,7 +13,7 @@ extern const tq_v_stage ${part.env.v_symbol(g, cache)};
 extern const tq_panel ${part.env.k_panel_symbol(cache)};
 extern const tq_panel ${part.env.v_panel_symbol(cache)};
 %     end
-extern int ${part.env.append_symbol}(const float *x, const float *mean, const uint32_t *signs, int mode, uint8_t *row);
+extern void ${part.env.append_symbol}(const float *const *x, const float *const *mean, const uint32_t *signs, int mode, int n, uint8_t *const *rows);
 extern void ${part.env.dequantise_symbol}(const uint8_t *row, const float *mean, const uint32_t *signs, float *x);
 % end
 

@@ -72,6 +72,9 @@ TQV_INLINE tqv_f32 tqv_min(tqv_f32 a, tqv_f32 b) {
 TQV_INLINE tqv_f32 tqv_abs(tqv_f32 a) {
     return vabsq_f32(a);
 }
+TQV_INLINE tqv_f32 tqv_swap_pairs(tqv_f32 a) {
+    return vrev64q_f32(a);
+}
 TQV_INLINE float tqv_hsum(tqv_f32 a) {
     return vaddvq_f32(a);
 }
@@ -141,6 +144,9 @@ TQV_INLINE tqv_bits tqv_add32(tqv_bits a, tqv_bits b) {
 TQV_INLINE tqv_bits tqv_sub32(tqv_bits a, tqv_bits b) {
     return vsubq_s32(a, b);
 }
+TQV_INLINE tqv_bits tqv_add_where_ge(tqv_f32 a, tqv_f32 b, tqv_bits x, const int32_t more) {
+    return tqv_add32(x, tqv_and(tqv_ge(a, b), tqv_bset1(more)));
+}
 TQV_INLINE tqv_bits tqv_sub8(tqv_bits a, tqv_bits b) {
     return TQV_OF_S8(vsubq_s8(TQV_S8(a), TQV_S8(b)));
 }
@@ -195,6 +201,9 @@ TQV_INLINE tqv_f32 tqv_lookup_f32(const float table[8], tqv_bits index) {
     const int32x4_t bytes = vmlaq_s32(vdupq_n_s32(0x03020100), low, vdupq_n_s32(0x04040404));
     return vreinterpretq_f32_u8(vqtbl2q_u8(t, TQV_U8(bytes)));
 }
+TQV_INLINE tqv_f32 tqv_lookup16_f32(const float table[16], tqv_bits index) {
+    return vbslq_f32(vcgtq_s32(index, vdupq_n_s32(7)), tqv_lookup_f32(table + 8, index), tqv_lookup_f32(table, index));
+}
 TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
     const uint16x4_t words = vmovn_u32(vreinterpretq_u32_s32(x));
     const uint8x8_t bytes = vmovn_u16(vcombine_u16(words, words));
@@ -219,8 +228,11 @@ TQV_INLINE tqv_bits tqv_narrow16(tqv_bits a, tqv_bits b) {
 TQV_INLINE tqv_bits tqv_mul_q15(tqv_bits a, tqv_bits b) {
     return TQV_OF_S16(vqrdmulhq_s16(TQV_S16(a), TQV_S16(b)));
 }
-TQV_INLINE tqv_bits tqv_per_run(const uint32_t *table, const int32_t *index, int i) {
-    return vdupq_n_s32((int32_t)table[index[i / 2]]);
+TQV_INLINE void tqv_per_run(const uint32_t table[16], tqv_bits index, tqv_bits out[8]) {
+    int32_t at[4];
+    tqv_bstore(at, index);
+    TQV_UNROLL for (int r = 0; r < 4; r++)
+        out[2 * r] = out[2 * r + 1] = vdupq_n_s32((int32_t)table[at[r]]);
 }
 TQV_INLINE tqv_bits tqv_run_sums(const tqv_bits x[4]) {
     return vpaddq_s32(vpaddq_s32(x[0], x[1]), vpaddq_s32(x[2], x[3]));

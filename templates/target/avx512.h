@@ -64,6 +64,9 @@ TQV_INLINE tqv_f32 tqv_min(tqv_f32 a, tqv_f32 b) {
 TQV_INLINE tqv_f32 tqv_abs(tqv_f32 a) {
     return _mm512_abs_ps(a);
 }
+TQV_INLINE tqv_f32 tqv_swap_pairs(tqv_f32 a) {
+    return _mm512_permute_ps(a, 0xb1);
+}
 TQV_INLINE float tqv_hsum(tqv_f32 a) {
     return _mm512_reduce_add_ps(a);
 }
@@ -144,6 +147,9 @@ TQV_INLINE tqv_bits tqv_add32(tqv_bits a, tqv_bits b) {
 TQV_INLINE tqv_bits tqv_sub32(tqv_bits a, tqv_bits b) {
     return _mm512_sub_epi32(a, b);
 }
+TQV_INLINE tqv_bits tqv_add_where_ge(tqv_f32 a, tqv_f32 b, tqv_bits x, const int32_t more) {
+    return _mm512_mask_add_epi32(x, _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ), x, _mm512_set1_epi32(more));
+}
 TQV_INLINE tqv_bits tqv_sub8(tqv_bits a, tqv_bits b) {
     return _mm512_sub_epi8(a, b);
 }
@@ -189,6 +195,9 @@ TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
 TQV_INLINE tqv_f32 tqv_lookup_f32(const float table[8], tqv_bits index) {
     return _mm512_permutexvar_ps(index, _mm512_broadcast_f32x8(_mm256_loadu_ps(table)));
 }
+TQV_INLINE tqv_f32 tqv_lookup16_f32(const float table[16], tqv_bits index) {
+    return _mm512_permutexvar_ps(index, _mm512_loadu_ps(table));
+}
 TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
     _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(x));
 }
@@ -211,9 +220,12 @@ TQV_INLINE tqv_bits tqv_narrow16(tqv_bits a, tqv_bits b) {
 TQV_INLINE tqv_bits tqv_mul_q15(tqv_bits a, tqv_bits b) {
     return _mm512_mulhrs_epi16(a, b);
 }
-TQV_INLINE tqv_bits tqv_per_run(const uint32_t *table, const int32_t *index, int i) {
-    const __m512i low = _mm512_set1_epi32((int)table[index[2 * i]]), high = _mm512_set1_epi32((int)table[index[2 * i + 1]]);
-    return _mm512_mask_blend_epi64(0xaa, low, high);
+TQV_INLINE void tqv_per_run(const uint32_t table[16], tqv_bits index, tqv_bits out[8]) {
+    const __m512i entries = _mm512_loadu_si512(table);
+    const __m512i of_run = _mm512_permutexvar_epi32(index, entries);
+    const __m512i halves = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0, 1, 1));
+    TQV_UNROLL for (int i = 0; i < 8; i++)
+        out[i] = _mm512_permutexvar_epi32(_mm512_add_epi32(halves, _mm512_set1_epi32(2 * i)), of_run);
 }
 TQV_INLINE tqv_bits tqv_across(tqv_bits a, tqv_bits b) {
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
@@ -344,19 +356,14 @@ TQV_INLINE void tqv_store_byte_weights(int32_t *high, int32_t *low, const tqv_bi
 
 /* ---- transform -------------------------------------------------------------------------------------------------- */
 
-/* Unnormalised Hadamard over the lanes: x plus its neighbour at distance h, negated first where bit h of the lane is set. */
+/* Unnormalised Hadamard over the lanes: the neighbour at distance h plus x, negated where bit h of the lane is set. */
 TQV_INLINE tqv_f32 tqv_hadamard(tqv_f32 x) {
-    const __m512i top = _mm512_set1_epi32(INT32_MIN);
-#define TQV_STEP(lanes, neighbour)                                                                                     \
-    x = _mm512_add_ps(_mm512_castsi512_ps(_mm512_mask_xor_epi32(_mm512_castps_si512(x), lanes, _mm512_castps_si512(x), \
-                                                                top)),                                                 \
-                      neighbour)
-    TQV_STEP(0xaaaa, _mm512_permute_ps(x, 0xb1));
-    TQV_STEP(0xcccc, _mm512_permute_ps(x, 0x4e));
-    TQV_STEP(0xf0f0, _mm512_shuffle_f32x4(x, x, 0xb1));
-    TQV_STEP(0xff00, _mm512_shuffle_f32x4(x, x, 0x4e));
-#undef TQV_STEP
-    return x;
+#define TQV_SIGNS(lanes) _mm512_mask_blend_ps(lanes, _mm512_set1_ps(1.0f), _mm512_set1_ps(-1.0f))
+    x = _mm512_fmadd_ps(x, TQV_SIGNS(0xaaaa), _mm512_permute_ps(x, 0xb1));
+    x = _mm512_fmadd_ps(x, TQV_SIGNS(0xcccc), _mm512_permute_ps(x, 0x4e));
+    x = _mm512_fmadd_ps(x, TQV_SIGNS(0xf0f0), _mm512_shuffle_f32x4(x, x, 0xb1));
+    return _mm512_fmadd_ps(x, TQV_SIGNS(0xff00), _mm512_shuffle_f32x4(x, x, 0x4e));
+#undef TQV_SIGNS
 }
 
 #endif

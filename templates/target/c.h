@@ -89,6 +89,12 @@ TQV_INLINE tqv_f32 tqv_abs(tqv_f32 a) {
     TQV_EACH a.v[i] = fabsf(a.v[i]);
     return a;
 }
+/* neighbouring lanes change places */
+TQV_INLINE tqv_f32 tqv_swap_pairs(tqv_f32 a) {
+    tqv_f32 y;
+    TQV_EACH y.v[i] = a.v[i ^ 1];
+    return y;
+}
 TQV_INLINE float tqv_hsum(tqv_f32 a) {
     float s[4];
     for (int i = 0; i < 4; i++)
@@ -217,6 +223,11 @@ TQV_INLINE tqv_bits tqv_sub32(tqv_bits a, tqv_bits b) {
     TQV_EACH a.u32[i] -= b.u32[i];
     return a;
 }
+/* x, and more where a >= b */
+TQV_INLINE tqv_bits tqv_add_where_ge(tqv_f32 a, tqv_f32 b, tqv_bits x, int32_t more) {
+    TQV_EACH x.i32[i] += a.v[i] >= b.v[i] ? more : 0;
+    return x;
+}
 TQV_INLINE tqv_bits tqv_sub8(tqv_bits a, tqv_bits b) {
     TQV_EACH_BYTE a.u8[i] = (uint8_t)(a.u8[i] - b.u8[i]);
     return a;
@@ -290,6 +301,11 @@ TQV_INLINE tqv_f32 tqv_lookup_f32(const float table[8], tqv_bits index) {
     TQV_EACH y.v[i] = table[index.u32[i] & 7];
     return y;
 }
+TQV_INLINE tqv_f32 tqv_lookup16_f32(const float table[16], tqv_bits index) {
+    tqv_f32 y;
+    TQV_EACH y.v[i] = table[index.u32[i] & 15];
+    return y;
+}
 /* the low byte of every lane */
 TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
     TQV_EACH p[i] = (uint8_t)x.u32[i];
@@ -325,9 +341,10 @@ TQV_INLINE tqv_bits tqv_mul_q15(tqv_bits a, tqv_bits b) {
     TQV_EACH16 a.i16[i] = (int16_t)((a.i16[i] * b.i16[i] + 16384) >> 15);
     return a;
 }
-/* vector i of a series of 16-bit lanes: table[index[r]] for all values of run r; entries are pairs of 16 bits */
-TQV_INLINE tqv_bits tqv_per_run(const uint32_t *table, const int32_t *index, int i) {
-    return tqv_bset1((int32_t)table[index[i]]);
+/* multipliers of 8 vectors of 16-bit lanes: table[index[r]] for all values of run r; entries are pairs of 16 bits */
+TQV_INLINE void tqv_per_run(const uint32_t table[16], tqv_bits index, tqv_bits out[8]) {
+    for (int r = 0; r < 8; r++)
+        out[r] = tqv_bset1((int32_t)table[index.i32[r]]);
 }
 /* lane r: the sum over run r; x are four vectors of bytes, of which every four were summed to a 32-bit lane */
 TQV_INLINE tqv_bits tqv_run_sums(const tqv_bits x[4]) {

@@ -64,6 +64,9 @@ TQV_INLINE tqv_f32 tqv_min(tqv_f32 a, tqv_f32 b) {
 TQV_INLINE tqv_f32 tqv_abs(tqv_f32 a) {
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
 }
+TQV_INLINE tqv_f32 tqv_swap_pairs(tqv_f32 a) {
+    return _mm256_permute_ps(a, 0xb1);
+}
 TQV_INLINE float tqv_hsum(tqv_f32 a) {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));
@@ -143,6 +146,9 @@ TQV_INLINE tqv_bits tqv_add32(tqv_bits a, tqv_bits b) {
 TQV_INLINE tqv_bits tqv_sub32(tqv_bits a, tqv_bits b) {
     return _mm256_sub_epi32(a, b);
 }
+TQV_INLINE tqv_bits tqv_add_where_ge(tqv_f32 a, tqv_f32 b, tqv_bits x, const int32_t more) {
+    return tqv_add32(x, tqv_and(tqv_ge(a, b), tqv_bset1(more)));
+}
 TQV_INLINE tqv_bits tqv_sub8(tqv_bits a, tqv_bits b) {
     return _mm256_sub_epi8(a, b);
 }
@@ -182,6 +188,10 @@ TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
 TQV_INLINE tqv_f32 tqv_lookup_f32(const float table[8], tqv_bits index) {
     return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
 }
+TQV_INLINE tqv_f32 tqv_lookup16_f32(const float table[16], tqv_bits index) {
+    const __m256 low = tqv_lookup_f32(table, index), high = tqv_lookup_f32(table + 8, index);
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+}
 TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
     const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
     _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
@@ -205,8 +215,11 @@ TQV_INLINE tqv_bits tqv_narrow16(tqv_bits a, tqv_bits b) {
 TQV_INLINE tqv_bits tqv_mul_q15(tqv_bits a, tqv_bits b) {
     return _mm256_mulhrs_epi16(a, b);
 }
-TQV_INLINE tqv_bits tqv_per_run(const uint32_t *table, const int32_t *index, int i) {
-    return _mm256_set1_epi32((int)table[index[i]]);
+TQV_INLINE void tqv_per_run(const uint32_t table[16], tqv_bits index, tqv_bits out[8]) {
+    int32_t at[8];
+    tqv_bstore(at, index);
+    TQV_UNROLL for (int r = 0; r < 8; r++)
+        out[r] = _mm256_set1_epi32((int)table[at[r]]);
 }
 TQV_INLINE tqv_bits tqv_run_sums(const tqv_bits x[4]) {
     const __m256i a = _mm256_hadd_epi32(x[0], x[1]), b = _mm256_hadd_epi32(x[2], x[3]);
