@@ -314,7 +314,8 @@ local function archs_of(wanted)
     return values
 end
 
-local GPU_LAYOUTS = { "rows", table.unpack(field(tiles.list, "name")) }
+local GPU_TILES = field(tiles.list, "name")
+local GPU_LAYOUTS = { "rows", table.unpack(GPU_TILES) }
 local MLA_FORMATS = { "turbo3", "gain4", "f16" }
 local SHIPPED_FORMATS = { "turbo3", "turbo4", "gain3", "gain4", "q8_0", "f16" }
 local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512 }
@@ -341,6 +342,8 @@ axes.sets = {
       axes = { arch = archs_of "simt", head_dim = { 576 }, gqa = { 4, MAX_GQA }, k = MLA_FORMATS, v = MLA_FORMATS } },
     { name = "simt-wide", doc = "of GPU kernels on the CPU, prefill of head_dims whose values several warps share", cover = 2,
       axes = { arch = archs_of "simt", op = { "prefill" }, head_dim = { 320, 512, 576 }, gqa = { 1, 4, 7 }, k = MLA_FORMATS, v = MLA_FORMATS } },
+    { name = "simt-64", doc = "of GPU kernels on the CPU, tiles whose sub-tiles have 64 values: all pairs of values", cover = 2,
+      axes = { arch = archs_of "simt", head_dim = { 64, 192 }, gqa = { 4, 8 }, layout = GPU_TILES } },
     { name = "first-run", doc = "what tests/gpu/first_run.sh measures; with --arch", equal_pairs = true, every = true,
       axes = { arch = archs_of "simt", head_dim = { 128 }, gqa = { 4, 8 },
                k = { "turbo2", "turbo3", "turbo4", "gain3", "gain4", "f16" },

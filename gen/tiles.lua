@@ -12,8 +12,8 @@
 --   group  of the lane, 0 to 3
 --   lane   whose 16-byte loads yield the words: word x = bits * group + i of a lane is number
 --          (x / 4 * lanes + lane) * 4 + x % 4 of the sub-tile
--- rows: no atoms; words as a row has them, but the sign of 4-bit codes in their top bit; lane = key, group and i replaced by the number
---        of the word in the sub-tile.
+-- rows: no atoms; words of keys as a row has them, but the sign of 4-bit codes in their top bit; lane = key, or that key and then
+--        the one 32 behind it, group and i replaced by the number of the word.
 --
 -- gains  number and half of the word that holds four gain codes, top bits where those of codes are ("s0" to "s2" are the
 --        bits of a gain code's number in the sub-tile). Absent: those of a key follow those of the one before, as in a row.
@@ -71,6 +71,11 @@ tiles.list = {
                 k = { lane = { "k0", "k1", "k2", "k3", "v3" }, half = "k4", code = { "v0", "v1", "v2", "v4" }, group = { "v5", "v6" } },
                 v = { lane = { "v0", "v1", "v2", "v3", "k3" }, half = "k0", code = { "v4", "v5", "k1", "k2" }, group = { "v6", "k4" } },
             },
+            [64] = {
+                keys = 64,
+                k = { lane = { "k0", "k1", "k2", "k3", "v3" }, half = "k4", code = { "v0", "v1", "v2", "v4" }, group = { "v5", "k5" } },
+                v = { lane = { "v0", "v1", "v2", "v3", "k3" }, half = "k0", code = { "v4", "v5", "k1", "k2" }, group = { "k4", "k5" } },
+            },
         },
     },
     {
@@ -81,6 +86,11 @@ tiles.list = {
                 keys = 64,
                 k = { lane = { "k0", "k1", "k2", "k3", "v2", "v3" }, half = "k4", code = { "v0", "v1", "v4", "v5" }, group = { "v6", "k5" } },
                 v = { lane = { "v0", "v1", "v2", "v3", "k2", "k3" }, half = "k0", code = { "v4", "v5", "v6", "k1" }, group = { "k4", "k5" } },
+            },
+            [64] = {
+                keys = 128,
+                k = { lane = { "k0", "k1", "k2", "k3", "v2", "v3" }, half = "k4", code = { "v0", "v1", "v4", "v5" }, group = { "k5", "k6" } },
+                v = { lane = { "v0", "v1", "v2", "v3", "k2", "k3" }, half = "k0", code = { "v4", "v5", "k1", "k4" }, group = { "k5", "k6" } },
             },
         },
     },
@@ -93,6 +103,11 @@ tiles.list = {
                 keys = 32,
                 k = { rows = true },
                 v = { lane = { "v2", "v3", "v4", "v5", "v6" }, half = "k2", code = { "v0", "v1", "k0", "k1" }, group = { "k3", "k4" } },
+            },
+            [64] = {
+                keys = 64,
+                k = { rows = true },
+                v = { lane = { "v2", "v3", "v4", "v5", "k5" }, half = "k2", code = { "v0", "v1", "k0", "k1" }, group = { "k3", "k4" } },
             },
         },
     },

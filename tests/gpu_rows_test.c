@@ -7,14 +7,14 @@ enum {
     BATCH = 3,
     HEADS = 2,
     N_TOKENS = 11, /* no multiple of what a block takes */
-    N_SLOTS = 128,
-    PAGE_SLOTS = 64,
+    N_SLOTS = 256,
+    PAGE_SLOTS = 128,
     PAGES = N_SLOTS / PAGE_SLOTS,
     MARGIN = 48, /* bytes between heads and around all */
 };
 
 /* Tokens cross tiles; those of the last sequence beyond the last slot are not stored. */
-static const int32_t first_slots[BATCH] = {59, 0, N_SLOTS - 3};
+static const int32_t first_slots[BATCH] = {123, 0, N_SLOTS - 3};
 
 typedef struct job {
     const tq_variant *variant;

@@ -3,7 +3,13 @@
  * and several orders of blocks and threads. */
 #include "support.h"
 
-enum { HEADS = 2, LONG_KEYS = 700, PAGE = 64, FEW = 16 /* variants, all of which are run at length */ };
+enum {
+    HEADS = 2,
+    LONG_KEYS = 700,
+    MOST_KEYS = 1100,
+    PAGE = 64,
+    FEW = 16 /* variants, all of which are run at length */
+};
 
 /* What a variant is run on. */
 typedef struct setting {
@@ -12,6 +18,11 @@ typedef struct setting {
     int n_splits, page_slots;
     unsigned seed; /* of a SIMT device */
 } setting;
+
+/* Slots of a page, which holds a whole tile. */
+static int page_of(const tq_variant *variant) {
+    return variant->gpu->keys_per_tile > PAGE ? variant->gpu->keys_per_tile : PAGE;
+}
 
 static problem_spec spec_for(const tq_variant *variant, int contract) {
     return (problem_spec){.k = spec_of(variant->k->name, variant->k->head_dim),
@@ -36,7 +47,7 @@ static setting around_a_step(const tq_variant *variant, int contract) {
 
 /* One sequence lies in its sink tokens, one behind them, one begins its window behind them. */
 static setting all_options(const tq_variant *variant, int contract) {
-    setting s = {"all options", spec_for(variant, contract), 3, PAGE, (unsigned)(2 + contract % 7)};
+    setting s = {"all options", spec_for(variant, contract), 3, page_of(variant), (unsigned)(2 + contract % 7)};
     const int lengths[] = {9, 14, 150};
     for (int i = 0; i < 3; i++)
         s.spec.n_kv[s.spec.batch++] = lengths[i];
@@ -50,7 +61,8 @@ static setting all_options(const tq_variant *variant, int contract) {
 
 /* Scores and scales grow, and a warp sees it where there is one split: what it has must be scaled down. */
 static setting long_context(const tq_variant *variant, int contract) {
-    setting s = {"long context", spec_for(variant, contract), contract % 2 ? 5 : 1, contract % 4 ? PAGE : 0, 11};
+    setting s = {"long context", spec_for(variant, contract), contract % 2 ? 5 : 1, contract % 4 ? page_of(variant) : 0,
+                 11};
     s.spec.batch = 1;
     s.spec.n_kv[0] = LONG_KEYS;
     s.spec.alibi = s.spec.growing = 1;
@@ -60,9 +72,10 @@ static setting long_context(const tq_variant *variant, int contract) {
 /* Of a later tile of a warp one key stands out, in the upper half of a warp however keys are dealt to lanes. */
 static setting one_key(const tq_variant *variant, int contract) {
     setting s = {"one key", spec_for(variant, contract), 1, 0, 5};
+    const int first = variant->gpu->keys_per_step > 256 ? variant->gpu->keys_per_step : 256; /* of later tiles */
     s.spec.batch = 1;
-    s.spec.n_kv[0] = 400;
-    s.spec.outlier = 360;
+    s.spec.n_kv[0] = first + 144;
+    s.spec.outlier = first + 104;
     return s;
 }
 
@@ -82,7 +95,7 @@ static int check(const tq_variant **variants, int n, const setting *s, tq_ref_ve
     for (int i = 0; i < n; i++) {
         char what[256];
         snprintf(what, sizeof what, "%s, %s", variants[i]->name, s->what);
-        tq_plan *plan = plan_pinned(variants[i], TQ_SIDE_K, HEADS, s->spec.batch, LONG_KEYS, s->n_splits);
+        tq_plan *plan = plan_pinned(variants[i], TQ_SIDE_K, HEADS, s->spec.batch, MOST_KEYS, s->n_splits);
         problem_launch_on_device(p, plan, s->page_slots, s->seed);
         wrong += !problem_judge(p, what, total);
         tq_plan_destroy(plan);

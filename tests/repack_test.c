@@ -1,7 +1,7 @@
 /* repack_test: every repack variant that some device here runs: rows to tiles as the reference packs them, and back. */
 #include "support.h"
 
-enum { N_SLOTS = 150, FIRST_SLOT = 3, BATCH = 2, HEADS = 2, PAGE_SLOTS = 64, CPU_PAGE_SLOTS = 128 };
+enum { N_SLOTS = 150, FIRST_SLOT = 3, BATCH = 2, HEADS = 2, PAGE_SLOTS = 128 };
 
 typedef struct job {
     const tq_variant *variant;
@@ -54,7 +54,7 @@ static void check_variant(const tq_variant *variant, int page_slots) {
     buffer expected = cache_new(&bank, BATCH, HEADS, N_SLOTS, own->row_bytes, 0);
     memcpy(expected.data, bank_rows(j.format, j.side), expected.bytes);
     device_cache rows = cache_for(&j, &rows_layout, page_slots),
-                 tiles = cache_for(&j, variant, (variant->gpu ? PAGE_SLOTS : CPU_PAGE_SLOTS) - page_slots);
+                 tiles = cache_for(&j, variant, PAGE_SLOTS - page_slots);
     device_cache back = cache_for(&j, &rows_layout, 0);
     device_cache_fill(&rows, &bank, BATCH, HEADS);
     run(&j, &rows, &tiles, 1);
@@ -73,7 +73,7 @@ static void test_every_variant(void **state) {
     const tq_variant **variants = variants_here(TQ_OP_REPACK, &count);
     for (int i = 0; i < count; i++) {
         check_variant(variants[i], 0);
-        check_variant(variants[i], CPU_PAGE_SLOTS);
+        check_variant(variants[i], PAGE_SLOTS);
     }
     free(variants);
     variants = gpu_variants_here(TQ_OP_REPACK, &count);

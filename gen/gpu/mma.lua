@@ -152,8 +152,12 @@ end
 
 -- Blocks per multiprocessor that leave a thread the registers it needs, as compilers have shown.
 local function blocks(of, variant, arch, gains, shared_bytes)
+    local more_rows = of.keys // 16 - arch.warp // 16 -- of S than in a tile of as many keys as lanes
     local need = (arch.emulates == "cuda" and 72 or 116) + of.groups * of.outputs + (of.q_shared and 0 or of.q) + of.words
         + (of.groups > 1 and 24 or 0) + (variant.bias > 0 and 8 + 2 * (variant.gqa * variant.bias // arch.warp) or 0) + (variant.head_dim > 128 and 12 or 0)
+    if arch.emulates == "hip" and not gains then
+        need = need + more_rows * SHAPES[arch.matrix].c
+    end
     if of.k_path == "i8" then
         need = need + (variant.bias > 0 and 12 or 0) + (of.split_q and 0 or 8) + (gains and (of.split_q and 16 or 48) or 0)
     end

@@ -237,6 +237,15 @@ TQG_FN void tqm_read16(const int shared, const unsigned char *at, tqg_u32 *x) {
     x[2] = y.z;
     x[3] = y.w;
 }
+/* From shared memory. */
+typedef struct __attribute__((aligned(8))) tqm_u2 {
+    tqg_u32 x, y;
+} tqm_u2;
+TQG_FN void tqm_read8(const tqg_u32 *at, tqg_u32 *x) {
+    const tqm_u2 both = *(const tqm_u2 *)at;
+    x[0] = both.x;
+    x[1] = both.y;
+}
 TQG_FN tqg_u32 tqm_read4(const int shared, const unsigned char *at) {
     return shared ? *(const tqg_u32 *)at : tqg_load4(at);
 }

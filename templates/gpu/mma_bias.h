@@ -53,18 +53,12 @@ TQG_FN void tqm_bias_pass(const tqb_lane *of, const int runs, const int groups, 
     }
 }
 
-typedef struct __attribute__((aligned(8))) tqm_u2 {
-    tqg_u32 x, y;
-} tqm_u2;
 /* n words, 2 or 4, of shared memory. */
 TQG_FN void tqm_bias_read(const tqg_u32 *from, const int n, tqg_u32 *x) {
-    if (n == 4) {
+    if (n == 4)
         tqm_read16(1, (const unsigned char *)from, x);
-        return;
-    }
-    const tqm_u2 both = *(const tqm_u2 *)from;
-    x[0] = both.x;
-    x[1] = both.y;
+    else
+        tqm_read8(from, x);
 }
 
 /* Adds the bias to s [group][block of keys][TQG_MMA_C]. */

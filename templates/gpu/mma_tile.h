@@ -241,6 +241,16 @@ TQG_FN void k_read_gains(const tqg_u4 *gains, int j, int f, tqg_u32 *gain) {
 TQG_FN tqg_u32 k_gain_of(const tqg_u32 *gain, int step, int key) {
     return key ? tqg_h2_dup_hi(gain[step]) : tqg_h2_dup_lo(gain[step]);
 }
+%         else
+/* The gains of the key of fragment f of group j, and which of them is k step `step`. */
+TQG_FN void k_read_gains(const tqg_u4 *gains, int j, int f, tqg_u32 *gain) {
+    const int block = f + 2 * (TQG_MMA_B == 4 ? j >> 1 : j);
+    tqm_read8((const tqg_u32 *)gains + 2 * (16 * block + (tqg_lane() & 15)), gain);
+}
+TQG_FN tqg_u32 k_gain_of(const tqg_u32 *gain, int step, int key) {
+    (void)key;
+    return step >> 1 ? tqg_h2_dup_hi(gain[step & 1]) : tqg_h2_dup_lo(gain[step & 1]);
+}
 %         end
 %     end
 
@@ -404,21 +414,25 @@ TQG_FN void v_tile_outputs(const int groups, const tqg_u32 *table, const tqg_u32
 #else
     TQG_UNROLL
     for (int j = 0; j < 4; j++) {
-        const int step = TQG_MMA_B == 4 ? j >> 1 : j;
         tqg_u32 quads[4];
         v_tile_quads(w + ${v.bits} * j, quads);
+%     if wide then
         /* The 4 row blocks of a nibble come from 4 quads, or from 2 of them, and then there are two such sets. */
+%     else
+        /* A k step is 4 quads, or 2 of them, and then there are two such sets. */
+%     end
         TQG_UNROLL
         for (int set = 0; set < 4 / TQG_MMA_B; set++) {
+            const int step = ${wide and "TQG_MMA_B == 4 ? j >> 1 : j" or "4 / TQG_MMA_B * j + set"};
             TQG_UNROLL
             for (int half = 0; half < 2; half++) {
                 tqg_u32 a[2][TQG_MMA_A];
                 TQG_UNROLL
                 for (int r = 0; r < TQG_MMA_A; r++)
-                    v_quad_pairs(table, quads[TQG_MMA_B == 4 ? r : set + 2 * r], half, &a[0][r], &a[1][r]);
+                    v_quad_pairs(table, quads[${wide and "TQG_MMA_B == 4 ? r : set + 2 * r" or "TQG_MMA_B * set + r"}], half, &a[0][r], &a[1][r]);
                 TQG_UNROLL
                 for (int e = 0; e < 2; e++) {
-                    const int tile = 4 * (TQG_MMA_B == 4 ? j & 1 : set) + TQG_NIBBLE(half, e);
+                    const int tile = ${wide and "4 * (TQG_MMA_B == 4 ? j & 1 : set) + " or ""}TQG_NIBBLE(half, e);
 %     if gains then
                     tqg_u32 gain[TQG_MMA_B];
                     tqm_gains_of(gains, tile, step, gain);
