@@ -32,7 +32,7 @@ formats.list = {
     { name = "gain2", bits = 2, scale = "chunk", sub = 16, rotated = true, table = "gain", modes = {},
         search = { tries = 4, slope = 0.16, offset = -6.75, reach = 1.9 } },
     { name = "gain3", bits = 3, scale = "chunk", sub = 16, rotated = true, table = "gain", modes = {},
-        search = { tries = 3, slope = 0.23, offset = -7.75, reach = 1.5 } },
+        search = { tries = 3, slope = 0.23, offset = -7.75, reach = 1.6 } },
     { name = "gain4", bits = 4, scale = "chunk", sub = 16, rotated = true, table = "gain", modes = {},
         search = { tries = 6, slope = 0.48, offset = -12.25, reach = 1.35 } },
     { name = "q8_0", bits = 8, scale = "block", block = 32, rotated = false, table = "identity", modes = {} },

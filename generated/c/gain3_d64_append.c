@@ -164,8 +164,8 @@ TQV_INLINE void quantise_runs(const float *y, const int runs, const float *inver
 
 /* A candidate turns the values into bytes t in its units. Per cell of the bytes' range: the boundary between levels that
  * is nearest to the cell's centre, and half the gap between the levels beside it. */
-static const int8_t BOUNDARY[16] = {4, 22, 41, 68, 68, 68, 68, 68, -59, -59, -59, -59, -59, -34, -34, -14};
-static const int8_t HALF_GAP[16] = {9, 9, 11, 16, 16, 16, 16, 16, 14, 14, 14, 14, 14, 11, 11, 9};
+static const int8_t BOUNDARY[16] = {4, 20, 39, 64, 64, 64, 64, 64, -55, -55, -55, -55, -55, -32, -32, -13};
+static const int8_t HALF_GAP[16] = {8, 9, 10, 15, 15, 15, 15, 15, 14, 14, 14, 14, 14, 10, 10, 9};
 
 /* Squared errors of a round, of which n <= 8 vectors are in use, in the units of each run's candidate: sums of four
  * values, for tqv_run_sums. */
@@ -207,7 +207,7 @@ TQV_INLINE void to_words(const float *y, float factor, const float *inverse, tqv
 static const float INVERSE_GAINS[16] = {0x1.24924ap-5f, 0x1.f07c2p-6f, 0x1.c71c72p-6f, 0x1.99999ap-6f, 0x1.745d18p-6f, 0x1.4e5e0ap-6f, 0x1.29e412p-6f, 0x1.041042p-6f, -0x1.24924ap-5f, -0x1.f07c2p-6f, -0x1.c71c72p-6f, -0x1.99999ap-6f, -0x1.745d18p-6f, -0x1.4e5e0ap-6f, -0x1.29e412p-6f, -0x1.041042p-6f};
 static const int8_t GAIN_SIZES[16] = {28, 33, 36, 40, 44, 49, 55, 63, 28, 33, 36, 40, 44, 49, 55, 63};
 /* What takes the 16-bit values to bytes in units of each gain: pairs of 16-bit multipliers. */
-static const uint32_t MULTIPLIERS[16] = {0x02330233, 0x01de01de, 0x01b601b6, 0x018a018a, 0x01660166, 0x01420142, 0x011f011f, 0x00fa00fa, 0xfdcdfdcd, 0xfe22fe22, 0xfe4afe4a, 0xfe76fe76, 0xfe9afe9a, 0xfebefebe, 0xfee1fee1, 0xff06ff06};
+static const uint32_t MULTIPLIERS[16] = {0x02100210, 0x01c001c0, 0x019b019b, 0x01710171, 0x01500150, 0x012e012e, 0x010d010d, 0x00eb00eb, 0xfdf0fdf0, 0xfe40fe40, 0xfe65fe65, 0xfe8ffe8f, 0xfeb0feb0, 0xfed2fed2, 0xfef3fef3, 0xff15ff15};
 
 /* A gain code per 16 values, the one with the least error. inverse: in, of the chunk's unit; out, of the run's. */
 static void choose_gains(const float *y, float *inverse, float *gain, uint8_t *gain_codes) {
