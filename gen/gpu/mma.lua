@@ -112,6 +112,11 @@ local function plan(variant, arch)
     end
     of.q_bytes = (4 * variant.gqa * variant.head_dim + 15) // 16 * 16 + (of.q_shared and 4 * of.q * arch.warp or 0)
         + of.bias_table
+    if not (rows or of.ring) then -- fewer warps, where the gains of all do not fit
+        while of.warps > 1 and of.q_bytes + of.warps * (of.aux_bytes + of.stage_bytes) > attention.shared_limit(arch) do
+            of.warps = of.warps // 2
+        end
+    end
     of.shared_bytes = of.q_bytes + of.warps * (of.aux_bytes + of.stage_bytes)
     return of
 end
@@ -143,7 +148,7 @@ function mma.legal(variant, arch)
         return nil, ("%d heads of head_dim %d do not fit the registers of a warp"):format(variant.gqa, variant.head_dim)
     elseif of.k_path == "i8" and of.q > Q_IN_REGISTERS then
         return nil, ("q of %d heads of head_dim %d does not fit registers as bytes"):format(variant.gqa, variant.head_dim)
-    elseif of.shared_bytes > arch.shared_limit then
+    elseif of.shared_bytes > attention.shared_limit(arch) then
         return nil, ("what %d heads of head_dim %d share does not fit the shared memory of %s"):format(variant.gqa,
             variant.head_dim, arch.name)
     end

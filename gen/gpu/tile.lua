@@ -41,7 +41,7 @@ local function shape(variant, arch)
     s.heads = ceil_div(variant.gqa, s.groups)
     s.set_halves = s.heads * arch.warp + (rows.sets > 1 and 8 or 0) -- padded: lanes read different sets
     s.bytes = rows.region + 2 * rows.sets * s.set_halves + attention.bias_turned(variant, arch, s.heads)
-    s.row_warps = math.min(math.max(1, 4 // s.groups), (arch.shared_limit - attention.bias_floats(variant)) // (s.groups * s.bytes))
+    s.row_warps = math.min(math.max(1, 4 // s.groups), (attention.shared_limit(arch) - attention.bias_floats(variant)) // (s.groups * s.bytes))
     s.warps = s.groups * s.row_warps
     return s.row_warps > 0 and s or nil
 end

@@ -13,6 +13,7 @@ local vec = {
 }
 
 local REGISTERS = 128 -- of a thread
+local MOST_QUADS = 16
 
 -- The smallest power of two that is at least n.
 local function power_above(n)
@@ -40,7 +41,13 @@ function vec.usual(variant)
     return variant.gqa == 1
 end
 
-function vec.legal()
+-- Quads of q that a lane has registers for; where divisions by 3 say which block of gains a quad is of, fewer.
+function vec.legal(variant, arch)
+    local k = formats.layout(variant.k, variant.head_dim)
+    local most = (k.subs or 0) > 0 and k.full_units & k.full_units - 1 ~= 0 and MOST_QUADS // 2 or MOST_QUADS
+    if shape(variant, arch).k_quads > most then
+        return nil, ("%d lanes have registers for q of head_dim %d"):format(variant.kq_lanes, variant.head_dim)
+    end
     return true
 end
 

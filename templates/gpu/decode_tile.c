@@ -78,6 +78,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         columns[c] = tqt_column_at((lane & (TQG_WARP / PARTS - 1)) + c * TQG_WARP);
 
     int slot = r.first + row_warp * KEYS;
+    const int late_warp = ${bias > 0 and "tqg_after(row_warp, k_unit); /* not in one of the scalar registers, which the loop needs */" or "row_warp;"}
 % if rows.prefetch then
     tqg_u4 k_words[TQT_K_LOADS], v_words[TQT_V_LOADS];
     int k_phase = 0, v_phase = 0;
@@ -286,7 +287,12 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
                 const tqt_column *column = &columns[c];
                 const int key = (i * PARTS + part) * 4;
                 tqg_u32 pairs[8][2];
-                tqt_v_keys(region, column, v_first + (i * PARTS + part) * (4 * TQT_V_STRIDE), pairs);
+% if v.bits == 16 and rows.per_lane > 1 then
+                const int first = tqg_after(v_first, acc[0][c * 8]); /* few rows at a time: all of them do not fit registers */
+% else
+                const int first = v_first;
+% end
+                tqt_v_keys(region, column, first + (i * PARTS + part) * (4 * TQT_V_STRIDE), pairs);
                 TQG_UNROLL
                 for (int h = 0; h < HEADS; h++) {
                     TQG_UNROLL
@@ -316,10 +322,10 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     for (int h = 0; h < HEADS; h++)
         of[h].sum /= to_half.factor;
 % end
-    tqd_merge(&result, of, row_warp, ROW_WARPS, head, HEADS, GQA, THREADS);
+    tqd_merge(&result, of, late_warp, ROW_WARPS, head, HEADS, GQA, THREADS);
     const float unit = ${rows.scales > 0 and "V_UNIT / to_half.factor" or "V_UNIT"};
     for (int turn = 0; turn < ROW_WARPS; turn++) {
-        if (turn == row_warp && part == 0) {
+        if (turn == late_warp && part == 0) {
             TQG_UNROLL
             for (int h = 0; h < HEADS; h++) {
                 if (head + h < GQA) {

@@ -41,7 +41,8 @@ TQG_FN tqg_uniform_words tqd_publish_halves(const tqg_decode_params *p, const tq
 TQG_FN tqg_uniform_words tqd_publish_bytes(const tqg_decode_params *p, const tqa_range *r, const float *q, float scale, int gqa,
                                            int heads, int groups, int threads) {
     tqg_u32 *words = tqa_workspace(p, r, gqa);
-    for (int i = tqg_thread(); i < groups * heads * TQA_HEAD_DIM / 2; i += threads) {
+    const int first = tqg_after(tqg_thread(), scale); /* else a mask that the end of the kernel wants, too, is kept for it */
+    for (int i = first; i < groups * heads * TQA_HEAD_DIM / 2; i += threads) {
         const tqd_place at = tqd_place_of(i, heads);
         tqg_u32 word = 0;
         TQG_UNROLL
