@@ -1,10 +1,11 @@
 /* device_cpu.c: the CPU as a device: its model, the features that targets may need, and its memory. */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE /* madvise */
 #include "internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -124,12 +125,18 @@ static void model_from_cpuinfo(tq_device *cpu) {
 /* ---- memory and time -------------------------------------------------------------------------------------------- */
 
 tq_status tq_host_alloc(const tq_device *device, size_t bytes, void **out) {
-    enum { ALIGN = 256, WORD = 16 };
-    size_t rounded = bytes + (WORD - 1); /* kernels may read the word that holds the last byte */
-    if (rounded < bytes || posix_memalign(out, ALIGN, rounded / WORD * WORD) != 0) {
+    enum { ALIGN = 256, WORD = 16, HUGE_PAGE = 2 << 20 };
+    const int huge = bytes >= HUGE_PAGE;
+    const size_t unit = huge ? HUGE_PAGE : WORD; /* kernels may read the word that holds the last byte */
+    const size_t rounded = (bytes + (unit - 1)) / unit * unit;
+    if (rounded < bytes || posix_memalign(out, huge ? HUGE_PAGE : ALIGN, rounded) != 0) {
         *out = NULL;
         return tq_fail(TQ_ERR_MEMORY, "%s: out of memory: %zu bytes", device->name, bytes);
     }
+#ifdef MADV_HUGEPAGE
+    if (huge)
+        madvise(*out, rounded, MADV_HUGEPAGE); /* a wish: what it answers does not matter */
+#endif
     return TQ_OK;
 }
 

@@ -129,6 +129,17 @@ class Tool(Contract):
                          'read_fraction madds_per_byte gmadds_per_s')
         self.refused(TQ, 'bench', *SHAPE, '--layout', 'rows,nonsense', naming='nonsense')
 
+    def test_bench_scale_modes_and_bias(self):
+        """Every scale mode that a format has, with and without a score bias; a format without modes comes once."""
+        rows = self.rows(TQ, 'bench', *SHAPE[:4], '--k', 'turbo3,gain3', '--scales', 'nc,searched', '--bias', '0,8',
+                         '--n-kv', '256', '--budget', '0.01', fields='scales bias_pairs')
+        found = [(row['k'], row['scales'], row['bias_pairs']) for row in rows]
+        self.assertEqual(found, [('turbo3', 'nc', 0), ('turbo3', 'nc', 8), ('turbo3', 'searched', 0),
+                                 ('turbo3', 'searched', 8), ('gain3', 'default', 0), ('gain3', 'default', 8),
+                                 ('f16', 'default', 0)])
+        self.refused(TQ, 'bench', *SHAPE, '--scales', 'best', naming='best')
+        self.refused(TQ, 'bench', *SHAPE[:4], '--op', 'append', '--k', 'turbo3', '--bias', '8', naming='--bias')
+
     @unittest.skipUnless(shutil.which('gnuplot'), 'gnuplot draws plots')
     def test_bench_plots(self):
         """A roofline of decode, bars of what has no fixed number of multiply-adds."""

@@ -16,8 +16,8 @@
 enum { LEAST_ROUNDS = 7, MOST_ROUNDS = 201 };
 
 typedef struct row {
-    const char *variant, *op, *k, *v, *layout, *device, *limit;
-    int head_dim, gqa, n_kv, n_kv_heads, threads, samples;
+    const char *variant, *op, *k, *v, *layout, *scales, *device, *limit;
+    int head_dim, gqa, bias_pairs, n_kv, n_kv_heads, threads, samples;
     double median_ns, ns_per_key_head, ns_per_value, ratio_f16, bytes_per_key_head;
     double madds_per_byte, gmadds_per_s; /* of K.q and P.V; NaN where they are no fixed number */
     double memory_floor, multiply_floor; /* ns per key and KV head */
@@ -31,6 +31,8 @@ static const column columns[] = {
     {"k", "k", COLUMN_TEXT, offsetof(row, k), 0},
     {"v", "v", COLUMN_TEXT, offsetof(row, v), 0},
     {"layout", NULL, COLUMN_TEXT, offsetof(row, layout), 0},
+    {"scales", "scales", COLUMN_TEXT, offsetof(row, scales), 0},
+    {"bias_pairs", "bias", COLUMN_INT, offsetof(row, bias_pairs), 0},
     {"n_kv", "n_kv", COLUMN_INT, offsetof(row, n_kv), 0},
     {"n_kv_heads", NULL, COLUMN_INT, offsetof(row, n_kv_heads), 0},
     {"threads", NULL, COLUMN_INT, offsetof(row, threads), 0},
@@ -87,6 +89,8 @@ static row measured_row(const bench *b, const harness *h, int which, const contr
              .k = c->k,
              .v = c->v,
              .layout = c->layout,
+             .scales = tq_scale_mode_name(c->mode),
+             .bias_pairs = c->bias_pairs,
              .device = tq_device_name(b->harness.device),
              .head_dim = c->head_dim,
              .gqa = c->gqa,
@@ -122,6 +126,8 @@ static void bench_shape(bench *b, const contract *contracts, int n) {
     f16.k = f16.k ? "f16" : NULL;
     f16.v = f16.v ? "f16" : NULL;
     f16.layout = "rows";
+    f16.mode = TQ_SCALE_DEFAULT;
+    f16.bias_pairs = 0;
     int yardstick = n;
     for (int i = 0; i < n; i++) {
         harness_add(h, &contracts[i], NULL);
@@ -235,6 +241,7 @@ int command_bench(int argc, char **argv) {
     const char *plot = NULL;
     const cli_option options[] = {
         CONTRACT_OPTIONS(axes),
+        CONTRACT_TIMING_OPTIONS(axes),
         {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV,
          CONTRACT_N_KV_HELP "; append and dequantise take 64 at a time"},
         {"kv-heads", "N", CLI_INT, &n_kv_heads, 1, HARNESS_MAX_KV_HEADS, CONTRACT_KV_HEADS_HELP},

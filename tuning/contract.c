@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "internal.h"
 #include "memory.h"
 
 static bool same_name(const char *a, const char *b) {
@@ -12,7 +13,8 @@ static bool same_name(const char *a, const char *b) {
 
 bool contract_equal(const contract *a, const contract *b) {
     return a->op == b->op && a->side == b->side && a->head_dim == b->head_dim && a->gqa == b->gqa &&
-           same_name(a->k, b->k) && same_name(a->v, b->v) && same_name(a->layout, b->layout);
+           same_name(a->k, b->k) && same_name(a->v, b->v) && same_name(a->layout, b->layout) && a->mode == b->mode &&
+           a->bias_pairs == b->bias_pairs;
 }
 
 bool contract_same_shape(const contract *a, const contract *b) {
@@ -20,7 +22,13 @@ bool contract_same_shape(const contract *a, const contract *b) {
 }
 
 contract contract_of(const tq_variant_info *v) {
-    return (contract){v->op, v->k ? TQ_SIDE_K : TQ_SIDE_V, v->head_dim, v->gqa, v->k, v->v, v->layout};
+    return (contract){.op = v->op,
+                      .side = v->k ? TQ_SIDE_K : TQ_SIDE_V,
+                      .head_dim = v->head_dim,
+                      .gqa = v->gqa,
+                      .k = v->k,
+                      .v = v->v,
+                      .layout = v->layout};
 }
 
 bool contract_candidate(const tq_device *device, const contract *c, int *index, tq_variant_info *out) {
@@ -78,7 +86,21 @@ tq_plan_desc contract_plan(const contract *c, int n_kv_heads, int max_n_kv, int 
     desc.layout = c->layout;
     desc.max_n_kv = max_n_kv;
     desc.n_threads = threads;
+    desc.max_bias_pairs = c->bias_pairs;
     return desc;
+}
+
+/* "" where there is no choice. */
+static const char *modes_of(const contract *c, tq_side side) {
+    const char *format = side == TQ_SIDE_K ? c->k : c->v;
+    tq_format_info info = {.modes = ""};
+    if (format)
+        cli_check(tq_format_find(format, contract_values(c, side), &info));
+    return info.modes;
+}
+
+tq_scale_mode contract_mode(const contract *c, tq_side side) {
+    return tq_has_word(modes_of(c, side), tq_scale_mode_name(c->mode)) ? c->mode : TQ_SCALE_DEFAULT;
 }
 
 /* ---- what the build holds --------------------------------------------------------------------------------------- */
@@ -163,11 +185,26 @@ typedef struct contract_array {
     int n;
 } contract_array;
 
-static void append(contract_array *list, contract c) {
+static void append_one(contract_array *list, contract c) {
     list->at = realloc(list->at, (size_t)(list->n + 1) * sizeof *list->at);
     if (!list->at)
         cli_fail("out of memory: %d contracts", list->n + 1);
     list->at[list->n++] = c;
+}
+
+/* With every score bias, and every scale mode of those asked for that one of its formats has. */
+static void append(contract_array *list, contract c, const contract_axes *axes) {
+    const bool choice = modes_of(&c, TQ_SIDE_K)[0] || modes_of(&c, TQ_SIDE_V)[0];
+    for (int i = 0; i < (choice && axes->modes.n ? axes->modes.n : 1); i++) {
+        if (choice && axes->modes.n)
+            cli_check(tq_scale_mode_parse(axes->modes.at[i], &c.mode));
+        if (c.mode != TQ_SCALE_DEFAULT && !contract_mode(&c, TQ_SIDE_K) && !contract_mode(&c, TQ_SIDE_V))
+            continue;
+        for (int j = 0; j < (axes->biases.n ? axes->biases.n : 1); j++) {
+            c.bias_pairs = axes->biases.n ? axes->biases.at[j] : 0;
+            append_one(list, c);
+        }
+    }
 }
 
 static bool attends(tq_op op) {
@@ -191,7 +228,7 @@ static void append_pairs(contract_array *list, contract base, const contract_axe
         for (int j = 0; j < (combine ? v->n : 1); j++) {
             base.k = first->at[i];
             base.v = combine ? v->at[j] : first->at[i];
-            append(list, base);
+            append(list, base, axes);
         }
     }
 }
@@ -202,13 +239,13 @@ static void append_sides(contract_array *list, contract base, const contract_axe
     for (int i = 0; i < k->n && (axes->k.n || !axes->v.n); i++) {
         base.side = TQ_SIDE_K;
         base.k = k->at[i];
-        append(list, base);
+        append(list, base, axes);
     }
     base.k = NULL;
     for (int i = 0; i < v->n && (axes->v.n || !axes->k.n); i++) {
         base.side = TQ_SIDE_V;
         base.v = v->at[i];
-        append(list, base);
+        append(list, base, axes);
     }
 }
 
@@ -237,6 +274,10 @@ int contract_list(const contract_axes *axes, contract **out) {
         const name_list layout_k = common_names(&k, &has.k), layout_v = common_names(&v, &has.v);
         (attends(op) ? append_pairs : append_sides)(&list, base, axes, &layout_k, &layout_v);
     }
+    if (axes->biases.n && !attends(op))
+        cli_fail("--bias: kernels of --op %s take no score bias", axes->op);
+    if (!list.n)
+        cli_fail("--scales: no format asked for has such a scale mode; tq info lists those of each");
     *out = list.at;
     return list.n;
 }

@@ -1,5 +1,5 @@
 /* contract.h: what a caller may ask a kernel for (op, head_dim, GQA ratio, formats, layout), and the lists of it that
- * the options --op --head-dim --gqa --k --v --layout --device select from this build. */
+ * the options --op --head-dim --gqa --k --v --layout --scales --bias --device select from this build. */
 #ifndef TQ_CONTRACT_H
 #define TQ_CONTRACT_H
 
@@ -12,13 +12,15 @@ typedef struct contract {
     int head_dim, gqa; /* gqa 0: ops without query heads */
     const char *k, *v; /* NULL on the side that the op does not touch */
     const char *layout;
+    tq_scale_mode mode; /* of what is appended; sides whose format does not have it take their own */
+    int bias_pairs;     /* of a score bias; 0: none */
 } contract;
 
 /* Filled by cli_parse through CONTRACT_OPTIONS; the initial values are the command's defaults, empty lists mean all. */
 typedef struct contract_axes {
     const char *op, *device;
-    int_list head_dims, gqas;
-    name_list k, v, layouts;
+    int_list head_dims, gqas, biases;
+    name_list k, v, layouts, modes; /* biases, modes: empty lists mean none and the default */
 } contract_axes;
 
 #define CONTRACT_AXES_INIT                                                                                             \
@@ -37,7 +39,13 @@ typedef struct contract_axes {
     {"op", "OP", CLI_TEXT, &(axes).op, 0, 0, "decode, append, dequantise, prefill or repack (decode)"},                \
     CONTRACT_SHAPE_OPTIONS(axes),                                                                                      \
     {"device", "NAME", CLI_TEXT, &(axes).device, 0, 0, "device, as tq info lists them (cpu)"}
+/* What more there is to time. */
+#define CONTRACT_TIMING_OPTIONS(axes)                                                                                  \
+    {"scales", "LIST", CLI_NAMES, &(axes).modes, 0, 0, "scale modes of formats that have them: none, nc, searched"},   \
+    {"bias", "LIST", CLI_INTS, &(axes).biases, 0, CONTRACT_MAX_BIAS, "pairs of a score bias (0)"}
 /* clang-format on */
+
+enum { CONTRACT_MAX_BIAS = 64 };
 
 /* How large problems are unless the options say it: the SIMT executor is slow. */
 enum { CONTRACT_N_KV = 16384, CONTRACT_SIMT_N_KV = 256, CONTRACT_KV_HEADS = 8, CONTRACT_SIMT_KV_HEADS = 1 };
@@ -63,6 +71,9 @@ const char *contract_text(const contract *c);
 
 /* Values of a row of one side; of V also those of an output. */
 int contract_values(const contract *c, tq_side side);
+
+/* What tq_append takes for a format of this contract. */
+tq_scale_mode contract_mode(const contract *c, tq_side side);
 
 /* Plan description of this contract, for one sequence. */
 tq_plan_desc contract_plan(const contract *c, int n_kv_heads, int max_n_kv, int threads);

@@ -138,6 +138,7 @@ int command_ggml(int argc, char **argv) {
     const char *folder = NULL;
     const cli_option options[] = {
         CONTRACT_SHAPE_OPTIONS(axes),
+        CONTRACT_TIMING_OPTIONS(axes),
         {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV, "keys (16384)"},
         {"kv-heads", "N", CLI_INT, &n_kv_heads, 1, HARNESS_MAX_KV_HEADS, "KV heads (8)"},
         {"ggml", "FOLDER", CLI_TEXT, &folder, 0, 0, "where libggml-cpu.so lies (the package llama_cpp of python3)"},

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory.h"
+
 /* ---- the library ------------------------------------------------------------------------------------------------ */
 
 /* What is used of ggml's interface, declared here so that nothing of it is needed to build. All its structures but the
@@ -134,7 +136,7 @@ struct ggml_attention {
     bool interleaved;
     ggml_shape shape;
     float *q, *k, *v; /* k, v: [token][head][value] */
-    void *context, **graphs, *first_output;
+    void *memory, *context, **graphs, *first_output;
 };
 
 ggml_attention *ggml_attention_create(ggml_library *library, const char *format, bool interleaved, ggml_shape shape) {
@@ -159,6 +161,7 @@ ggml_attention *ggml_attention_create(ggml_library *library, const char *format,
 void ggml_attention_destroy(ggml_attention *a) {
     if (a->context)
         a->library->free(a->context);
+    memory_free(NULL, a->memory);
     free(a->graphs);
     free(a->q);
     free(a->k);
@@ -201,7 +204,8 @@ static void prepare(void *context, int n) {
     const size_t q_bytes = (size_t)(s->gqa * s->n_kv_heads * s->head_dim) * sizeof(float);
     const size_t each = cache_bytes(a) + 2 * q_bytes + GRAPH_NODES * (g->tensor_overhead() + 64) +
                         g->graph_overhead(GRAPH_NODES, false);
-    a->context = g->init((ggml_init_params){(size_t)n * each, NULL, false});
+    a->memory = memory_new(NULL, (size_t)n * each); /* of the same kind as our caches */
+    a->context = g->init((ggml_init_params){(size_t)n * each, a->memory, false});
     if (!a->context)
         cli_fail("out of memory: %zu bytes for %s", (size_t)n * each, a->name);
     a->graphs = cli_alloc((size_t)n, sizeof *a->graphs);

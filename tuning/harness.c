@@ -30,6 +30,8 @@ typedef struct contestant {
     size_t workspace_bytes;
     float *in, *out; /* q and output; appended or dequantised values */
     int32_t *counts; /* keys, the first slot, 0, and queries (prefill) */
+    tq_score_bias bias;
+    void *bias_memory; /* its arrays; NULL: it has none */
     double samples[MAX_ROUNDS];
     int n_samples;
     bool gave_up;
@@ -76,7 +78,8 @@ static ring *ring_for(harness *h, const contract *c) {
         if (r->guest)
             continue;
         contract same = r->of;
-        same.gqa = c->gqa; /* query heads do not change the cache */
+        same.gqa = c->gqa; /* query heads and what is added to scores do not change the cache */
+        same.bias_pairs = c->bias_pairs;
         if (contract_equal(&same, c))
             return r;
     }
@@ -125,7 +128,8 @@ static void append_tokens(harness *h, const contract *append, const tq_plan *pla
                            .x_token_stride = heads * head_dim,
                            .x_head_stride = head_dim,
                            .first_slot = first_slot,
-                           .cache = cache}};
+                           .cache = cache,
+                           .mode = append->mode}};
         memory_run(device, h->options.pool, fill_on_thread, &f);
     }
     memory_free(device, values);
@@ -144,7 +148,11 @@ static void fill_with_bytes(harness *h, const tq_cache *cache) {
 
 static void fill_side(harness *h, const contract *of, tq_side side, const char *layout, const char *format,
                       tq_cache cache, uint8_t *data) {
-    contract append = {.op = TQ_OP_APPEND, .side = side, .head_dim = contract_values(of, side), .layout = layout};
+    contract append = {.op = TQ_OP_APPEND,
+                       .side = side,
+                       .head_dim = contract_values(of, side),
+                       .layout = layout,
+                       .mode = contract_mode(of, side)};
     *(side == TQ_SIDE_K ? &append.k : &append.v) = format;
     tq_plan_desc desc = contract_plan(&append, h->options.n_kv_heads, cache.n_slots, pool_threads(h->options.pool));
     tq_plan *plan;
@@ -228,7 +236,7 @@ harness *harness_create(const harness_options *options) {
 void harness_destroy(harness *h) {
     for (int i = 0; i < h->n; i++) {
         contestant *one = &h->contestants[i];
-        void *const memory[] = {one->workspace, one->in, one->out, one->counts};
+        void *const memory[] = {one->workspace, one->in, one->out, one->counts, one->bias_memory};
         tq_plan_destroy(one->plan);
         for (int m = 0; m < CLI_COUNT(memory); m++)
             memory_free(h->options.device, memory[m]);
@@ -263,6 +271,30 @@ static contestant *next_contestant(harness *h) {
     return &h->contestants[h->n];
 }
 
+/* Every query has coefficients of its own. */
+static void add_bias(harness *h, contestant *one, size_t query_heads, int queries) {
+    const int pairs = one->of.bias_pairs;
+    const size_t n = (size_t)queries * query_heads * 2 * (size_t)pairs;
+    const size_t table_at = (size_t)pairs * sizeof *one->bias.turns,
+                 coefficients_at = table_at + (size_t)pairs * 2 * TQ_BIAS_RUN * sizeof *one->bias.table;
+    uint8_t *host = cli_alloc(coefficients_at + n * sizeof(float), 1);
+    uint32_t *turns = (uint32_t *)(void *)host;
+    for (int p = 0; p < pairs; p++)
+        turns[p] = (uint32_t)rng_next(&h->rng);
+    cli_check(tq_score_bias_table(turns, pairs, (uint16_t *)(void *)(host + table_at)));
+    rng_fill_gaussian(&h->rng, (float *)(void *)(host + coefficients_at), n);
+    uint8_t *memory = memory_copy(h->options.device, host, coefficients_at + n * sizeof(float));
+    free(host);
+    one->bias_memory = memory;
+    one->bias = (tq_score_bias){.n_pairs = pairs,
+                                .turns = (const uint32_t *)(const void *)memory,
+                                .table = (const uint16_t *)(const void *)(memory + table_at),
+                                .coefficients = (const float *)(const void *)(memory + coefficients_at),
+                                .seq_stride = n,
+                                .token_stride = query_heads * 2 * (size_t)pairs,
+                                .head_stride = 2 * (size_t)pairs};
+}
+
 int harness_add(harness *h, const contract *c, const char *pin) {
     const tq_device *device = h->options.device;
     contestant *one = next_contestant(h);
@@ -286,6 +318,8 @@ int harness_add(harness *h, const contract *c, const char *pin) {
     one->out = memory_new(device, n * sizeof *one->out);
     one->counts = memory_copy(device, (int32_t[]){one->ring->tokens, 0, queries}, 3 * sizeof *one->counts);
     free(in);
+    if (c->bias_pairs)
+        add_bias(h, one, (size_t)(h->options.n_kv_heads * c->gqa), queries);
     return h->n++;
 }
 
@@ -339,6 +373,7 @@ static void launch_on_thread(void *context, int thread_index, int thread_count) 
     const int32_t *n_kv = one->counts, *first_slot = one->counts + 1;
     const tq_launch launch = {one->workspace, one->workspace_bytes, thread_index, thread_count, NULL};
     const tq_cache *side = one->of.side == TQ_SIDE_K ? &f->k : &f->v;
+    const tq_score_bias *bias = one->bias_memory ? &one->bias : NULL;
     switch (one->of.op) {
     case TQ_OP_DECODE: {
         const size_t query_heads = heads * (size_t)one->of.gqa;
@@ -350,6 +385,7 @@ static void launch_on_thread(void *context, int thread_index, int thread_count) 
                                      .v = &f->v,
                                      .n_kv = n_kv,
                                      .scale = 1 / sqrtf((float)head_dim),
+                                     .bias = bias,
                                      .out = one->out,
                                      .out_seq_stride = query_heads * head_dim,
                                      .out_head_stride = head_dim};
@@ -364,7 +400,8 @@ static void launch_on_thread(void *context, int thread_index, int thread_count) 
                                      .x_token_stride = heads * head_dim,
                                      .x_head_stride = head_dim,
                                      .first_slot = first_slot,
-                                     .cache = side};
+                                     .cache = side,
+                                     .mode = contract_mode(&one->of, one->of.side)};
         cli_check(tq_append(one->plan, &args, &launch));
         break;
     }
@@ -401,6 +438,7 @@ static void launch_on_thread(void *context, int thread_index, int thread_count) 
                                       .n_query = one->counts + 2,
                                       .scale = 1 / sqrtf((float)head_dim),
                                       .causal = 1,
+                                      .bias = bias,
                                       .out = one->out,
                                       .out_seq_stride = all,
                                       .out_token_stride = token,

@@ -78,11 +78,11 @@ static void read_stream(void *context, int thread_index, int thread_count) {
     s->sums[thread_index] = sum[0];
 }
 
-static double best_read(pool *p) {
+static double best_read(const tq_device *device, pool *p) {
     size_t bytes = 4 * machine_cache_bytes();
     bytes = bytes < (size_t)128 << 20 ? (size_t)128 << 20 : bytes;
     bytes = bytes > machine_free_bytes() / 2 ? machine_free_bytes() / 2 : bytes;
-    uint64_t *data = cli_alloc_aligned(bytes);
+    uint64_t *data = memory_new(device, bytes);
     memset(data, 1, bytes); /* pages that were never written all map to one page of zeros */
     stream s = {.data = data, .words = bytes / sizeof *data};
     double best = 0;
@@ -94,7 +94,7 @@ static double best_read(pool *p) {
             best = rate > best ? rate : best;
         }
     }
-    free(data);
+    memory_free(device, data);
     return best;
 }
 
@@ -120,7 +120,7 @@ static double best_fill(const tq_device *device) {
 
 machine_limits machine_measure(const tq_device *device, pool *p) {
     if (memory_is_cpu(device))
-        return (machine_limits){best_read(p), multiply_measure(device, p)};
+        return (machine_limits){best_read(device, p), multiply_measure(device, p)};
     const multiply_rate unknown = {NULL, NAN};
     return (machine_limits){memory_is_simt(device) ? NAN : best_fill(device), {unknown, unknown, unknown}};
 }

@@ -50,81 +50,117 @@ static void add_alibi(float slope, int distance, int n, float *scores) {
 
 /* A sum of cosines and sines of the position, see tq_score_bias in tq.h. */
 
-/* sin(2 pi x) for |x| <= 1/4, error 2e-7: near-minimax. */
-static inline float sine_of(float x) {
-    const float y = x * x;
-    float s = 0x1.3e15f6p+5f;
-    s = s * y - 0x1.32533cp+6f;
-    s = s * y + 0x1.4668fp+6f;
-    s = s * y - 0x1.4abbc4p+5f;
-    s = s * y + 0x1.921fb6p+2f;
-    return s * x;
+/* Of angles, where 2^32 is a full turn; error 2e-7: near-minimax for sin(2 pi x), |x| <= 1/4. */
+TQV_INLINE tqv_f32 cosine_of(tqv_bits angles) {
+    static const float TERMS[] = {-0x1.32533cp+6f, 0x1.4668fp+6f, -0x1.4abbc4p+5f, 0x1.921fb6p+2f};
+    const tqv_f32 turns = tqv_mul(tqv_from_i32(angles), tqv_set1(0x1p-32f));
+    const tqv_f32 x = tqv_sub(tqv_set1(0.25f), tqv_abs(turns)), square = tqv_mul(x, x);
+    tqv_f32 sine = tqv_set1(0x1.3e15f6p+5f);
+    TQV_UNROLL for (int k = 0; k < 4; k++)
+        sine = tqv_fma(sine, square, tqv_set1(TERMS[k]));
+    return tqv_mul(sine, x);
 }
 
-/* Cosine and sine of an angle; 2^32 is a full turn. */
-static inline void turn(uint32_t angle, float *cosine, float *sine) {
-    const float x = (float)(int32_t)angle * 0x1p-32f, size = fabsf(x);
-    *cosine = sine_of(0.25f - size);
-    *sine = copysignf(sine_of(0.25f - fabsf(size - 0.25f)), x);
+enum { PAIRS = TQ_MAX_BIAS_PAIRS };
+
+/* A bias as floats: the table, and alpha and beta times factor, [head][2][PAIRS], whole vectors. */
+typedef struct bias_floats {
+    _Alignas(64) float table[PAIRS * 2 * TQ_BIAS_STEP], coefficients[TQ_MAX_GQA * 2 * PAIRS];
+} bias_floats;
+
+static void load_bias_table(const tq_bias *bias, bias_floats *out) {
+    for (int i = 0; i < bias->n_pairs * 2 * TQ_BIAS_STEP; i += TQV_LANES)
+        tqv_store(out->table + i, tqv_from_f16((const uint8_t *)(bias->table + i)));
 }
 
-/* What the pairs of some heads have at position `run` * TQ_BIAS_STEP, times factor. out: [n_pairs][2][TQ_MAX_GQA]. */
-static void start_bias(const tq_bias *bias, float factor, int gqa, int run, float *out) {
-    float cosine[TQ_MAX_BIAS_PAIRS], sine[TQ_MAX_BIAS_PAIRS];
-    for (int p = 0; p < bias->n_pairs; p++)
-        turn(bias->turns[p] * ((uint32_t)run * TQ_BIAS_STEP), cosine + p, sine + p);
+static void load_bias_coefficients(const tq_bias *bias, float factor, int gqa, bias_floats *out) {
     for (int h = 0; h < gqa; h++) {
         const float *from = bias->coefficients + (size_t)h * bias->head_stride;
+        float *alpha = out->coefficients + 2 * h * PAIRS, *beta = alpha + PAIRS;
         for (int p = 0; p < bias->n_pairs; p++) {
-            const float alpha = from[2 * p] * factor, beta = from[2 * p + 1] * factor;
-            out[2 * p * TQ_MAX_GQA + h] = alpha * cosine[p] + beta * sine[p];
-            out[(2 * p + 1) * TQ_MAX_GQA + h] = beta * cosine[p] - alpha * sine[p];
+            alpha[p] = from[2 * p] * factor;
+            beta[p] = from[2 * p + 1] * factor;
+        }
+        for (int p = bias->n_pairs; p % TQV_LANES; p++)
+            alpha[p] = beta[p] = 0.0f;
+    }
+}
+
+/* What the pairs of some heads have at the position with these angles, as coefficients; then the angles go on by a run. */
+static void start_bias(const tq_bias *bias, const float *coefficients, int gqa, uint32_t *angles, float *out) {
+    const tqv_bits quarter = tqv_bset1(1 << 30);
+    for (int p = 0; p < bias->n_pairs; p += TQV_LANES) {
+        const tqv_bits angle = tqv_bload(angles + p);
+        const tqv_f32 cosine = cosine_of(angle), sine = cosine_of(tqv_sub32(angle, quarter));
+        tqv_bstore(angles + p, tqv_add32(angle, tqv_bload(angles + PAIRS + p)));
+        for (int h = 0; h < gqa; h++) {
+            const float *from = coefficients + 2 * h * PAIRS + p;
+            const tqv_f32 alpha = tqv_load(from), beta = tqv_load(from + PAIRS);
+            tqv_store(out + 2 * h * PAIRS + p, tqv_fma(alpha, cosine, tqv_mul(beta, sine)));
+            tqv_store(out + (2 * h + 1) * PAIRS + p, tqv_sub(tqv_mul(beta, cosine), tqv_mul(alpha, sine)));
         }
     }
 }
 
 enum { BIAS_STRIDE = TQ_MAX_TILE + TQ_BIAS_STEP }; /* steps may begin within a run */
 
-/* Vectors of sums over all pairs, for some positions of a run and `heads` heads. out: [head][BIAS_STRIDE]. */
-TQV_INLINE void bias_sums(const int heads, const int vectors, int n_pairs, const uint16_t *table, const float *start,
+/* Sums over all pairs, for `vectors` vectors of positions of a run and `heads` heads. Of a single head, those of cosines and
+ * of sines are apart: one chain would wait for itself. out: [head][BIAS_STRIDE]. */
+TQV_INLINE void bias_sums(const int heads, const int vectors, int n_pairs, const float *table, const float *start,
                           float *out) {
-    tqv_f32 sum[4][4];
+    const int chains = heads == 1 ? 2 : 1;
+    tqv_f32 sum[4][2][4];
     TQV_UNROLL for (int h = 0; h < heads; h++)
         TQV_UNROLL for (int i = 0; i < vectors; i++)
-            sum[h][i] = tqv_zero();
-    for (int p = 0; p < 2 * n_pairs; p++, table += TQ_BIAS_STEP, start += TQ_MAX_GQA) {
-        tqv_f32 t[4];
-        TQV_UNROLL for (int i = 0; i < vectors; i++)
-            t[i] = tqv_from_f16((const uint8_t *)(table + i * TQV_LANES));
-        TQV_UNROLL for (int h = 0; h < heads; h++) {
-            const tqv_f32 c = tqv_set1(start[h]);
+            sum[h][0][i] = sum[h][1][i] = tqv_zero();
+    for (int p = 0; p < n_pairs; p++)
+        TQV_UNROLL for (int part = 0; part < 2; part++, table += TQ_BIAS_STEP) { /* cosine, sine */
+            tqv_f32 t[4];
             TQV_UNROLL for (int i = 0; i < vectors; i++)
-                sum[h][i] = tqv_fma(c, t[i], sum[h][i]);
+                t[i] = tqv_load(table + i * TQV_LANES);
+            TQV_UNROLL for (int h = 0; h < heads; h++) {
+                const tqv_f32 c = tqv_set1(start[(2 * h + part) * PAIRS + p]);
+                TQV_UNROLL for (int i = 0; i < vectors; i++)
+                    sum[h][part % chains][i] = tqv_fma(c, t[i], sum[h][part % chains][i]);
+            }
         }
-    }
     TQV_UNROLL for (int h = 0; h < heads; h++)
         TQV_UNROLL for (int i = 0; i < vectors; i++)
-            tqv_store(out + h * BIAS_STRIDE + i * TQV_LANES, sum[h][i]);
+            tqv_store(out + h * BIAS_STRIDE + i * TQV_LANES, chains == 2 ? tqv_add(sum[h][0][i], sum[h][1][i]) : sum[h][0][i]);
+}
+
+/* All positions of a run for `heads` heads, as many vectors at a time as there are registers for. */
+TQV_INLINE void bias_of_run(const int heads, int n_pairs, const float *table, const float *start, float *out) {
+    const int all = TQ_BIAS_STEP / TQV_LANES, vectors = heads == 1 && all > 2 ? 4 : 2;
+    for (int i = 0; i < TQ_BIAS_STEP; i += vectors * TQV_LANES)
+        bias_sums(heads, vectors, n_pairs, table + i, start, out + i);
 }
 
 /* Adds the bias of positions first .. first + n - 1 to scores [gqa][TQ_MAX_TILE]. */
-static void add_bias(const tq_bias *bias, float factor, int gqa, int first, int n, float *scores) {
-    enum { VECTORS = 2 };
-    _Alignas(64) float start[2 * TQ_MAX_BIAS_PAIRS * TQ_MAX_GQA], sums[TQ_MAX_GQA * BIAS_STRIDE];
+static void add_bias(const tq_bias *bias, const bias_floats *floats, int gqa, int first, int n, float *scores) {
+    _Alignas(64) float start[TQ_MAX_GQA * 2 * PAIRS], sums[TQ_MAX_GQA * BIAS_STRIDE];
+    _Alignas(64) uint32_t angles[2 * PAIRS] = {0}; /* at the run's first position; from one run to the next */
     const int skipped = first % TQ_BIAS_STEP;
-    for (int at = 0; at < skipped + n; at += TQ_BIAS_STEP) {
-        start_bias(bias, factor, gqa, (first + at) / TQ_BIAS_STEP, start);
-        for (int i = 0; i < TQ_BIAS_STEP; i += VECTORS * TQV_LANES) {
-            int h = 0;
-            for (; h + 4 <= gqa; h += 4)
-                bias_sums(4, VECTORS, bias->n_pairs, bias->table + i, start + h, sums + h * BIAS_STRIDE + at + i);
-            for (; h < gqa; h++)
-                bias_sums(1, VECTORS, bias->n_pairs, bias->table + i, start + h, sums + h * BIAS_STRIDE + at + i);
-        }
+    for (int p = 0; p < bias->n_pairs; p++) {
+        angles[p] = bias->turns[p] * (uint32_t)(first - skipped);
+        angles[PAIRS + p] = bias->turns[p] * TQ_BIAS_STEP;
     }
-    for (int h = 0; h < gqa; h++)
-        for (int i = 0; i < n; i++)
-            scores[h * TQ_MAX_TILE + i] += sums[h * BIAS_STRIDE + skipped + i];
+    for (int at = 0; at < skipped + n; at += TQ_BIAS_STEP) {
+        int h = 0;
+        start_bias(bias, floats->coefficients, gqa, angles, start);
+        for (; h + 4 <= gqa; h += 4)
+            bias_of_run(4, bias->n_pairs, floats->table, start + 2 * h * PAIRS, sums + h * BIAS_STRIDE + at);
+        for (; h < gqa; h++)
+            bias_of_run(1, bias->n_pairs, floats->table, start + 2 * h * PAIRS, sums + h * BIAS_STRIDE + at);
+    }
+    for (int h = 0; h < gqa; h++, scores += TQ_MAX_TILE) {
+        const float *more = sums + h * BIAS_STRIDE + skipped;
+        int i = 0;
+        for (; i + TQV_LANES <= n; i += TQV_LANES)
+            tqv_store(scores + i, tqv_add(tqv_load(scores + i), tqv_load(more + i)));
+        for (; i < n; i++)
+            scores[i] += more[i];
+    }
 }
 
 /* ---- decode ------------------------------------------------------------------------------------------------------ */
@@ -133,7 +169,7 @@ static void add_bias(const tq_bias *bias, float factor, int gqa, int first, int 
  * and Gimelshein 2018) in steps of up to TQ_MAX_TILE keys. The K and V stages hold everything that depends on the
  * formats. */
 
-enum { STRIDE = TQ_MAX_TILE, QUADS = TQ_MAX_TILE / 4 };
+enum { STRIDE = TQ_MAX_TILE, QUADS = TQ_MAX_TILE / 4, BATCH = 4 * TQV_LANES /* keys that are weighed in one go */ };
 
 /* Largest integer weight. */
 #define WEIGHT_TOP 32639.0f /* 127 * 256 + 127 */
@@ -152,12 +188,12 @@ static void clear(heads *x) {
 
 static void reduce_max(heads *x, int gqa) {
     for (int h = 0; h < gqa; h += TQV_LANES)
-        tqv_store(x->of + h, tqv_maxima(x->lanes + h));
+        tqv_store(x->of + h, gqa <= 4 ? tqv_maxima4(x->lanes) : tqv_maxima(x->lanes + h));
 }
 
 static void reduce_sum(heads *x, int gqa) {
     for (int h = 0; h < gqa; h += TQV_LANES)
-        tqv_store(x->of + h, tqv_sums(x->lanes + h));
+        tqv_store(x->of + h, gqa <= 4 ? tqv_sums4(x->lanes) : tqv_sums(x->lanes + h));
 }
 
 /* The largest magnitude among the stored scales of each row. */
@@ -170,14 +206,14 @@ static void top_scales(int n_scales, const float *scales, int n, float *top) {
     }
 }
 
-/* p * V scale as integers, for one head: [scale][2][quad], one unit of weight for all of them. */
+/* p * V scale as integers, for one head: [scale][2][quad], one unit of weight for all of them; n: whole BATCHes. */
 static void integer_weights(const tq_v_stage *v, int n_scales, const float *p, const float *scales, float unit, int n,
                             int32_t *weights) {
     const tqv_f32 inverse = tqv_set1(unit > 0x1p-100f ? 1.0f / unit : 0.0f);
     for (int b = 0; b < n_scales; b++, scales += STRIDE, weights += 2 * QUADS)
-        for (int i = 0; i < n; i += TQ_GROUP) {
-            tqv_bits w[TQ_GROUP / TQV_LANES];
-            TQV_UNROLL for (int j = 0; j < TQ_GROUP / TQV_LANES; j++) {
+        for (int i = 0; i < n; i += BATCH) {
+            tqv_bits w[4];
+            TQV_UNROLL for (int j = 0; j < 4; j++) {
                 const tqv_f32 share = tqv_mul(tqv_load(p + i + j * TQV_LANES), inverse);
                 w[j] = tqv_to_i32(tqv_mul(share, tqv_load(scales + i + j * TQV_LANES)));
             }
@@ -289,6 +325,11 @@ void tqk_decode__c(const tq_decode_impl *impl, const tq_decode_job *job, const t
     clear(&tile_sum);
     clear(&weight_max);
     clear(&weight_sum);
+    bias_floats bias;
+    if (job->bias.n_pairs) {
+        load_bias_table(&job->bias, &bias);
+        load_bias_coefficients(&job->bias, job->factor, gqa, &bias);
+    }
     if (job->starts)
         start(impl, job, partial);
     for (int h = 0; h < TQ_MAX_GQA; h++) {
@@ -299,14 +340,14 @@ void tqk_decode__c(const tq_decode_impl *impl, const tq_decode_job *job, const t
     for (int first = job->begin, end; first < job->end; first = end) {
         end = step_end(impl, job, first);
         const int before = tiled ? first % job->keys_per_unit : 0; /* keys of the tile that are not in the range */
-        const int n = before + end - first, padded = (n + TQ_GROUP - 1) / TQ_GROUP * TQ_GROUP;
+        const int n = before + end - first, padded = (n + BATCH - 1) / BATCH * BATCH;
         int n_scales = 0;
         tq_keys k_keys, v_keys;
         keys_at(&job->k, job->keys_per_unit, first - before, n, job->end - 1, &k_keys);
         keys_at(&job->v, job->keys_per_unit, first - before, n, job->end - 1, &v_keys);
         k->scores(partial->prepared, &k_keys, scores);
         if (job->bias.n_pairs)
-            add_bias(&job->bias, job->factor, gqa, first - before, n, scores);
+            add_bias(&job->bias, &bias, gqa, first - before, n, scores);
         if (v->n_scales) {
             n_scales = v->scales(&v_keys, scales);
             for (int b = 0; b < n_scales; b++) {
@@ -491,11 +532,14 @@ static void weigh(const tq_prefill_job *job, band *b, int first, int from, int t
 static void add_biases(const tq_prefill_job *job, int row, int first, int n, float *scores) {
     const int end = clamp(job->n_tokens * job->gqa, row, row + BAND);
     tq_bias bias = job->bias;
+    bias_floats floats;
+    load_bias_table(&bias, &floats);
     for (int r = row, heads; r < end; r += heads, scores += heads * STRIDE) { /* heads of one token */
         const int token = r / job->gqa, head = r % job->gqa;
         heads = clamp(job->gqa - head, 1, end - r);
         bias.coefficients = job->bias.coefficients + (size_t)token * bias.token_stride + (size_t)head * bias.head_stride;
-        add_bias(&bias, job->factor, heads, first, n, scores);
+        load_bias_coefficients(&bias, job->factor, heads, &floats);
+        add_bias(&bias, &floats, heads, first, n, scores);
     }
 }
 

@@ -503,21 +503,26 @@ TQV_INLINE void load_gains(const int m, const uint8_t *headers, int first, gains
         }
 }
 
-/* As many heads and groups of values at a time as leave all sums in registers. */
-TQV_INLINE int value_heads(const int gqa) {
-    return gqa * SUM_VECTORS <= TQV_SUMS ? gqa : (gqa + 1) / 2;
+/* As many heads and groups of values at a time as leave all sums in registers, the heads in equal parts. Weights by columns
+ * cost a shuffle where a vector holds them all: two groups of values have to share it. */
+TQV_INLINE int value_parts(const int gqa, const int single) {
+    const int groups = !single && TQV_LANES == 16 ? 2 : 1;
+    return (gqa * groups * SUM_VECTORS + TQV_SUMS - 1) / TQV_SUMS;
 }
-TQV_INLINE int value_groups(const int gqa) {
-    return fitting(value_heads(gqa), 4);
+TQV_INLINE int value_heads(const int gqa, const int single) {
+    return (gqa + value_parts(gqa, single) - 1) / value_parts(gqa, single);
+}
+TQV_INLINE int value_groups(const int gqa, const int single) {
+    return fitting(value_heads(gqa, single), 4);
 }
 
 /* Passes over a set with `all` groups of values. */
-TQV_INLINE int n_passes(const int gqa, const int all) {
-    const int groups = value_groups(gqa) < all ? value_groups(gqa) : all;
-    return 16 / TQV_LANES * (all / groups) * (value_heads(gqa) < gqa ? 2 : 1);
+TQV_INLINE int n_passes(const int gqa, const int single, const int all) {
+    const int groups = value_groups(gqa, single) < all ? value_groups(gqa, single) : all;
+    return 16 / TQV_LANES * (all / groups) * value_parts(gqa, single);
 }
-TQV_INLINE int all_passes(const int gqa) {
-    return 1 * n_passes(gqa, 8);
+TQV_INLINE int all_passes(const int gqa, const int single) {
+    return 1 * n_passes(gqa, single, 8);
 }
 
 /* Adds the keys of a set to `count` groups of values from `first` on, of `heads` heads from first_head on. part: of the 64
@@ -534,7 +539,7 @@ TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int h
             sum[h][g] = sums_from(tqv_bzero());
     const uint8_t *at = s->payload + part * TQV_LANES * 4;
     for (int group = 0; group < s->n_groups; group++) {
-        fetch(s->ahead, group, fetched, all_passes(gqa));
+        fetch(s->ahead, group, fetched, all_passes(gqa, single));
         for (int i = group * m; i < (group + 1) * m; i++, at += bytes) {
             words x = {.at = at};
             operands c[8];
@@ -564,14 +569,17 @@ TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int h
 
 /* single: the units of a key have one scale. */
 TQV_SPECIALISE void accumulate_set(const int gqa, const int m, const int single, const int tail, const set *s) {
-    const int heads = value_heads(gqa), groups = value_groups(gqa), all = tail ? 4 : 8;
+    const int all = tail ? 4 : 8, heads = value_heads(gqa, single), groups = value_groups(gqa, single);
+    const int second = gqa - heads < heads ? gqa - heads : heads;
     int pass = s->part;
     for (int part = 0; part < 16 / TQV_LANES; part++)
-        TQV_UNROLL for (int g = 0; g < all; g += groups) {
+        TQV_UNROLL for (int g = 0; g < all; g += groups) { /* calls in a row: loops over the parts are unrolled too late */
             const int count = groups < all ? groups : all;
             accumulate_pass(gqa, 0, heads, m, single, tail, g, count, s, part, pass++);
             if (heads < gqa)
-                accumulate_pass(gqa, heads, gqa - heads, m, single, tail, g, count, s, part, pass++);
+                accumulate_pass(gqa, heads, second, m, single, tail, g, count, s, part, pass++);
+            if (heads + second < gqa)
+                accumulate_pass(gqa, heads + second, gqa - heads - second, m, single, tail, g, count, s, part, pass++);
         }
 }
 
@@ -616,7 +624,7 @@ TQV_INLINE void accumulate(const int gqa, const int tiled, const tq_keys *keys, 
         weights_to_columns(gqa, 2, first, s.n_groups, weights, n_scales, columns);
         s.weights = columns;
         functions->set2(&s);
-        s.part += n_passes(gqa, 8);
+        s.part += n_passes(gqa, 0, 8);
     }
 }
 

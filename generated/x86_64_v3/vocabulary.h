@@ -89,6 +89,8 @@ TQV_INLINE float tqv_hmax(tqv_f32 a) {
     }
 TQV_REDUCE_ALL(tqv_sums, _mm256_add_ps)
 TQV_REDUCE_ALL(tqv_maxima, _mm256_max_ps)
+#define tqv_sums4(v) tqv_sums(v)
+#define tqv_maxima4(v) tqv_maxima(v)
 
 TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
     return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
@@ -323,13 +325,14 @@ TQV_INLINE void tqv_interleave(const int32_t *a, const int32_t *b, const int32_t
         _mm_storeu_si128((__m128i *)(void *)(out + 4 * i + 16), _mm256_extracti128_si256(q[i], 1));
     }
 }
-TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits *w) {
+TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits w[4]) {
     const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13,
                                            2, 3, 6, 7, 10, 11, 14, 15);
-    const __m256i x = _mm256_shuffle_epi8(_mm256_packs_epi32(w[0], w[1]), order);
-    const __m256i y = _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    _mm_storeu_si128((__m128i *)(void *)even, _mm256_castsi256_si128(y));
-    _mm_storeu_si128((__m128i *)(void *)odd, _mm256_extracti128_si256(y, 1));
+    const __m256i quads = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i x = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(_mm256_packs_epi32(w[0], w[1]), order), quads);
+    const __m256i y = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(_mm256_packs_epi32(w[2], w[3]), order), quads);
+    _mm256_storeu_si256((__m256i *)(void *)even, _mm256_permute2x128_si256(x, y, 0x20));
+    _mm256_storeu_si256((__m256i *)(void *)odd, _mm256_permute2x128_si256(x, y, 0x31));
 }
 
 /* ---- transform -------------------------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
  * and Gimelshein 2018) in steps of up to TQ_MAX_TILE keys. The K and V stages hold everything that depends on the
  * formats. */
 
-enum { STRIDE = TQ_MAX_TILE, QUADS = TQ_MAX_TILE / 4 };
+enum { STRIDE = TQ_MAX_TILE, QUADS = TQ_MAX_TILE / 4, BATCH = 4 * TQV_LANES /* keys that are weighed in one go */ };
 
 /* Largest integer weight. */
 #define WEIGHT_TOP 32639.0f /* 127 * 256 + 127 */
@@ -23,12 +23,12 @@ static void clear(heads *x) {
 
 static void reduce_max(heads *x, int gqa) {
     for (int h = 0; h < gqa; h += TQV_LANES)
-        tqv_store(x->of + h, tqv_maxima(x->lanes + h));
+        tqv_store(x->of + h, gqa <= 4 ? tqv_maxima4(x->lanes) : tqv_maxima(x->lanes + h));
 }
 
 static void reduce_sum(heads *x, int gqa) {
     for (int h = 0; h < gqa; h += TQV_LANES)
-        tqv_store(x->of + h, tqv_sums(x->lanes + h));
+        tqv_store(x->of + h, gqa <= 4 ? tqv_sums4(x->lanes) : tqv_sums(x->lanes + h));
 }
 
 /* The largest magnitude among the stored scales of each row. */
@@ -41,14 +41,14 @@ static void top_scales(int n_scales, const float *scales, int n, float *top) {
     }
 }
 
-/* p * V scale as integers, for one head: [scale][2][quad], one unit of weight for all of them. */
+/* p * V scale as integers, for one head: [scale][2][quad], one unit of weight for all of them; n: whole BATCHes. */
 static void integer_weights(const tq_v_stage *v, int n_scales, const float *p, const float *scales, float unit, int n,
                             int32_t *weights) {
     const tqv_f32 inverse = tqv_set1(unit > 0x1p-100f ? 1.0f / unit : 0.0f);
     for (int b = 0; b < n_scales; b++, scales += STRIDE, weights += 2 * QUADS)
-        for (int i = 0; i < n; i += TQ_GROUP) {
-            tqv_bits w[TQ_GROUP / TQV_LANES];
-            TQV_UNROLL for (int j = 0; j < TQ_GROUP / TQV_LANES; j++) {
+        for (int i = 0; i < n; i += BATCH) {
+            tqv_bits w[4];
+            TQV_UNROLL for (int j = 0; j < 4; j++) {
                 const tqv_f32 share = tqv_mul(tqv_load(p + i + j * TQV_LANES), inverse);
                 w[j] = tqv_to_i32(tqv_mul(share, tqv_load(scales + i + j * TQV_LANES)));
             }
@@ -166,6 +166,11 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
     clear(&tile_sum);
     clear(&weight_max);
     clear(&weight_sum);
+    bias_floats bias;
+    if (job->bias.n_pairs) {
+        load_bias_table(&job->bias, &bias);
+        load_bias_coefficients(&job->bias, job->factor, gqa, &bias);
+    }
     if (job->starts)
         start(impl, job, partial);
     for (int h = 0; h < TQ_MAX_GQA; h++) {
@@ -176,14 +181,14 @@ void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, con
     for (int first = job->begin, end; first < job->end; first = end) {
         end = step_end(impl, job, first);
         const int before = tiled ? first % job->keys_per_unit : 0; /* keys of the tile that are not in the range */
-        const int n = before + end - first, padded = (n + TQ_GROUP - 1) / TQ_GROUP * TQ_GROUP;
+        const int n = before + end - first, padded = (n + BATCH - 1) / BATCH * BATCH;
         int n_scales = 0;
         tq_keys k_keys, v_keys;
         keys_at(&job->k, job->keys_per_unit, first - before, n, job->end - 1, &k_keys);
         keys_at(&job->v, job->keys_per_unit, first - before, n, job->end - 1, &v_keys);
         k->scores(partial->prepared, &k_keys, scores);
         if (job->bias.n_pairs)
-            add_bias(&job->bias, job->factor, gqa, first - before, n, scores);
+            add_bias(&job->bias, &bias, gqa, first - before, n, scores);
         if (v->n_scales) {
             n_scales = v->scales(&v_keys, scales);
             for (int b = 0; b < n_scales; b++) {

@@ -118,11 +118,14 @@ static void weigh(const tq_prefill_job *job, band *b, int first, int from, int t
 static void add_biases(const tq_prefill_job *job, int row, int first, int n, float *scores) {
     const int end = clamp(job->n_tokens * job->gqa, row, row + BAND);
     tq_bias bias = job->bias;
+    bias_floats floats;
+    load_bias_table(&bias, &floats);
     for (int r = row, heads; r < end; r += heads, scores += heads * STRIDE) { /* heads of one token */
         const int token = r / job->gqa, head = r % job->gqa;
         heads = clamp(job->gqa - head, 1, end - r);
         bias.coefficients = job->bias.coefficients + (size_t)token * bias.token_stride + (size_t)head * bias.head_stride;
-        add_bias(&bias, job->factor, heads, first, n, scores);
+        load_bias_coefficients(&bias, job->factor, heads, &floats);
+        add_bias(&bias, &floats, heads, first, n, scores);
     }
 }
 

@@ -88,6 +88,8 @@ TQV_INLINE tqv_f32 tqv_sums(const tqv_f32 v[TQV_LANES]) {
 TQV_INLINE tqv_f32 tqv_maxima(const tqv_f32 v[TQV_LANES]) {
     return vpmaxq_f32(vpmaxq_f32(v[0], v[1]), vpmaxq_f32(v[2], v[3]));
 }
+#define tqv_sums4(v) tqv_sums(v)
+#define tqv_maxima4(v) tqv_maxima(v)
 TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
     return vreinterpretq_s32_u32(vcgeq_f32(a, b));
 }
@@ -310,14 +312,14 @@ TQV_INLINE tqv_bits tqv_columns(const int32_t *p) {
 TQV_INLINE void tqv_interleave(const int32_t *a, const int32_t *b, const int32_t *c, const int32_t *d, int32_t *out) {
     vst4q_s32(out, ((int32x4x4_t){{vld1q_s32(a), vld1q_s32(b), vld1q_s32(c), vld1q_s32(d)}}));
 }
-TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits *w) {
+TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits w[4]) {
     for (int i = 0; i < 4; i++) {
         const int16x4_t x = vqmovn_s32(w[i]); /* 0 1 2 3 */
         vst1_lane_s32(even + i, vreinterpret_s32_s16(vuzp1_s16(x, x)), 0);
         vst1_lane_s32(odd + i, vreinterpret_s32_s16(vuzp2_s16(x, x)), 0);
     }
 }
-TQV_INLINE void tqv_store_byte_weights(int32_t *high, int32_t *low, const tqv_bits *w) {
+TQV_INLINE void tqv_store_byte_weights(int32_t *high, int32_t *low, const tqv_bits w[4]) {
     for (int i = 0; i < 4; i++) {
         const int32x4_t top = vshrq_n_s32(vaddq_s32(w[i], vdupq_n_s32(128)), 8);
         const int8x8_t both = vmovn_s16(vcombine_s16(vmovn_s32(top), vmovn_s32(w[i])));

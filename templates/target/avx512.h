@@ -73,7 +73,7 @@ TQV_INLINE float tqv_hsum(tqv_f32 a) {
 TQV_INLINE float tqv_hmax(tqv_f32 a) {
     return _mm512_reduce_max_ps(a);
 }
-/* Lane i: what v[i] reduces to; far cheaper than one by one. */
+/* Lane i: what v[i] reduces to; far cheaper than one by one. In name4 only the first four lanes mean anything. */
 #define TQV_REDUCE_ALL(name, op)                                                                                       \
     TQV_INLINE __m512 name##_pair(__m512 a, __m512 b) {                                                                \
         return op(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));                                       \
@@ -87,6 +87,10 @@ TQV_INLINE float tqv_hmax(tqv_f32 a) {
     TQV_INLINE tqv_f32 name(const tqv_f32 v[TQV_LANES]) {                                                              \
         return name##_across(name##_across(name##_four(v), name##_four(v + 4)),                                        \
                              name##_across(name##_four(v + 8), name##_four(v + 12)));                                  \
+    }                                                                                                                  \
+    TQV_INLINE tqv_f32 name##4(const tqv_f32 v[4]) {                                                                   \
+        const __m512 halves = name##_across(name##_four(v), name##_four(v));                                           \
+        return name##_across(halves, halves);                                                                          \
     }
 TQV_REDUCE_ALL(tqv_sums, _mm512_add_ps)
 TQV_REDUCE_ALL(tqv_maxima, _mm512_max_ps)
@@ -338,20 +342,23 @@ TQV_INLINE void tqv_interleave(const int32_t *a, const int32_t *b, const int32_t
         _mm_storeu_si128((__m128i *)(void *)(out + 4 * i + 48), _mm512_extracti32x4_epi32(q[i], 3));
     }
 }
-TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits *w) {
-    const __m512i order = TQV_BYTES(0, 1, 4, 5, 2, 3, 6, 7, 0, 1, 4, 5, 2, 3, 6, 7);
-    const __m512i x = _mm512_shuffle_epi8(_mm512_packs_epi32(w[0], w[0]), order); /* of each quad: even, odd pair */
-    const __m512i y = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 4, 8, 12, 1, 5, 9, 13), x);
-    _mm_storeu_si128((__m128i *)(void *)even, _mm512_castsi512_si128(y));
-    _mm_storeu_si128((__m128i *)(void *)odd, _mm512_extracti32x4_epi32(y, 1));
+TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits w[4]) {
+    const __m512i order = TQV_BYTES(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15); /* of each quad: even, odd pair */
+    const __m512i x = _mm512_shuffle_epi8(_mm512_packs_epi32(w[0], w[1]), order);
+    const __m512i y = _mm512_shuffle_epi8(_mm512_packs_epi32(w[2], w[3]), order);
+    const __m512i quads = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 16, 20, 24, 28, 17, 21, 25, 29);
+    _mm512_storeu_si512(even, _mm512_permutex2var_epi32(x, quads, y));
+    _mm512_storeu_si512(odd, _mm512_permutex2var_epi32(x, _mm512_add_epi32(quads, _mm512_set1_epi32(2)), y));
 }
-TQV_INLINE void tqv_store_byte_weights(int32_t *high, int32_t *low, const tqv_bits *w) {
-    const __m512i h = _mm512_srai_epi32(_mm512_add_epi32(w[0], _mm512_set1_epi32(128)), 8);
-    const __m512i both = _mm512_packs_epi32(h, _mm512_srai_epi32(_mm512_slli_epi32(w[0], 24), 24));
-    const __m512i x = _mm512_packs_epi16(both, both);
-    const __m512i y = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 4, 8, 12, 1, 5, 9, 13), x);
-    _mm_storeu_si128((__m128i *)(void *)high, _mm512_castsi512_si128(y));
-    _mm_storeu_si128((__m128i *)(void *)low, _mm512_extracti32x4_epi32(y, 1));
+TQV_INLINE void tqv_store_byte_weights(int32_t *high, int32_t *low, const tqv_bits w[4]) {
+    const __m512i x = _mm512_packs_epi32(w[0], w[1]), y = _mm512_packs_epi32(w[2], w[3]);
+    const __m512i round = _mm512_set1_epi16(128), byte = _mm512_set1_epi16(255);
+    const __m512i h = _mm512_packs_epi16(_mm512_srai_epi16(_mm512_add_epi16(x, round), 8),
+                                         _mm512_srai_epi16(_mm512_add_epi16(y, round), 8));
+    const __m512i l = _mm512_packus_epi16(_mm512_and_si512(x, byte), _mm512_and_si512(y, byte));
+    const __m512i quads = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_storeu_si512(high, _mm512_permutexvar_epi32(quads, h));
+    _mm512_storeu_si512(low, _mm512_permutexvar_epi32(quads, l));
 }
 
 /* ---- transform -------------------------------------------------------------------------------------------------- */

@@ -117,6 +117,9 @@ TQV_INLINE tqv_f32 tqv_maxima(const tqv_f32 v[TQV_LANES]) {
     TQV_EACH y.v[i] = tqv_hmax(v[i]);
     return y;
 }
+/* the same of the first four, in which at least four lanes of the result mean something; v has LANES */
+#define tqv_sums4(v) tqv_sums(v)
+#define tqv_maxima4(v) tqv_maxima(v)
 /* all ones in the lanes where a >= b */
 TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
     tqv_bits y;
@@ -434,9 +437,9 @@ TQV_INLINE void tqv_interleave(const int32_t *a, const int32_t *b, const int32_t
         memcpy(out + 4 * i, x, sizeof x);
     }
 }
-/* 16-bit weights of 16 keys, by quads: pairs of keys 0 and 2, pairs of keys 1 and 3. */
-TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits *w) {
-    for (int quad = 0; quad < 4; quad++) {
+/* 16-bit weights of four vectors of keys, by quads: pairs of keys 0 and 2, pairs of keys 1 and 3. */
+TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits w[4]) {
+    for (int quad = 0; quad < TQV_LANES; quad++) {
         const uint32_t *k = w[quad / 2].u32 + quad % 2 * 4;
         even[quad] = (int32_t)((k[0] & 0xffff) | k[2] << 16);
         odd[quad] = (int32_t)((k[1] & 0xffff) | k[3] << 16);
