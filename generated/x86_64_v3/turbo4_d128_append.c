@@ -167,11 +167,9 @@ static const int8_t HALF_GAP[16] = {5, 5, 5, 5, 6, 7, 7, 8, 8, 9, 9, 14, 14, 14,
  * values, for tqv_run_sums. */
 TQV_INLINE void errors(const tqv_bits *y, const tqv_bits *multipliers, const int n, tqv_bits sums[4]) {
     const int bytes = (n + 1) / 2;
-    tqv_bits scaled[8], t[4], cell[4];
-    TQV_UNROLL for (int i = 0; i < 2 * bytes; i++)
-        scaled[i] = tqv_mul_q15(y[i], multipliers[i]);
+    tqv_bits t[4], cell[4];
     TQV_UNROLL for (int i = 0; i < bytes; i++)
-        t[i] = tqv_narrow16(scaled[2 * i], scaled[2 * i + 1]);
+        t[i] = tqv_narrow16(tqv_mul_q15(y[2 * i], multipliers[2 * i]), tqv_mul_q15(y[2 * i + 1], multipliers[2 * i + 1]));
     TQV_UNROLL for (int i = 0; i < bytes; i++)
         cell[i] = tqv_and(tqv_srl16(t[i], 3), tqv_bset1(0x0f0f0f0f));
     TQV_UNROLL for (int i = 0; i < bytes; i++)
