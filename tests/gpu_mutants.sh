@@ -36,7 +36,9 @@ mutant "combines before the last block has arrived" "$mma/$file" 's/(tqg_u32)r->
 mutant "score bias turned the wrong way" "$mma/gpu/bias.h" '/^TQG_FN tqb_pair tqb_turned/,/^}/s/-(alpha \* sine)/alpha * sine/'
 mutant "what rounding left of a score bias dropped" "$mma/gpu/mma_bias.h" 's/ = left;/ = left \& 0;/'
 mutant "score bias of the first half of a tile for both" "$mfma/gpu/mma_bias.h" \
-    '/^TQG_FN void tqm_bias_pass/,/^}/s/position + run \* TQB_RUN/position/'
+    's/tqb_of_run(of, i, run)/tqb_of_run(of, i, 0)/'
+mutant "score bias of the next step not turned on" "$mma/gpu/bias.h" 's/of->cosine = tqg_fma(cosine, .*;/;/'
+mutant "score bias turned on by another stride" "$mfma/$file" 's/tqb_stride(&coefficients, WARPS \* KEYS)/tqb_stride(\&coefficients, KEYS)/'
 
 file=prefill_d512_kgain3_vturbo3.c
 setup prefill_test --arch simt-sm_90,simt-gfx942 --op prefill --head-dim 512 --gqa 4 --k gain3 --v turbo3 --bias 0

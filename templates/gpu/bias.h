@@ -14,6 +14,7 @@
 #define TQB_RUNS (TQG_WARP / TQB_RUN) /* of a step of a warp's lanes */
 #define TQB_ITEMS(heads, pairs) (((heads) * (pairs) + TQG_WARP - 1) / TQG_WARP)
 #define TQB_MOST TQB_ITEMS(16, 32)
+#define TQB_TURNS 8 /* of an angle from step to step, before it is computed anew */
 
 /* ---- angles ------------------------------------------------------------------------------------------------------- */
 
@@ -28,7 +29,7 @@ TQG_FN void tqb_cos_sin(tqg_u32 angle, float *cosine, float *sine) {
     *sine = tqg_float(tqg_bits(quarter & 1 ? c : s) ^ (quarter & 2) << 30);
 }
 
-/* Coefficients of the run of a position, from those of position 0. */
+/* Coefficients of what cosine and sine turn those of a position to: a later one's. */
 typedef struct tqb_pair {
     float a, b;
 } tqb_pair;
@@ -64,6 +65,9 @@ TQG_FN float tqb_term(const tqg_bias *bias, const float *coefficients, int pair,
 typedef struct tqb_lane {
     int pair, first;
     tqg_u32 turns;
+    float cosine, sine;         /* from position 0 to the step's */
+    float of_step[2], of_run[2]; /* from step to step; from run to run */
+    int left;                   /* steps for which of_step does */
     float alpha[TQB_MOST], beta[TQB_MOST];
 } tqb_lane;
 
@@ -81,6 +85,29 @@ TQG_FN void tqb_begin(const tqg_bias *bias, const int pairs, tqb_lane *of) {
     of->pair = tqg_lane() % pairs;
     of->first = tqg_lane() / pairs;
     of->turns = of->pair < bias->n_pairs ? bias->turns[of->pair] : 0;
+    tqb_cos_sin(of->turns * TQB_RUN, &of->of_run[0], &of->of_run[1]);
+    of->left = 0;
+}
+
+/* To a position. */
+TQG_FN void tqb_turn(tqb_lane *of, int position) {
+    tqb_cos_sin(of->turns * (tqg_u32)position, &of->cosine, &of->sine);
+}
+/* For tqb_turn_on: positions that steps are apart. */
+TQG_FN void tqb_stride(tqb_lane *of, int stride) {
+    tqb_cos_sin(of->turns * (tqg_u32)stride, &of->of_step[0], &of->of_step[1]);
+}
+/* To the position of the next step. */
+TQG_FN void tqb_turn_on(tqb_lane *of, int position) {
+    if (of->left == 0) {
+        tqb_turn(of, position);
+        of->left = TQB_TURNS;
+    } else {
+        const float cosine = of->cosine;
+        of->cosine = tqg_fma(cosine, of->of_step[0], -(of->sine * of->of_step[1]));
+        of->sine = tqg_fma(of->sine, of->of_step[0], cosine * of->of_step[1]);
+    }
+    of->left--;
 }
 
 /* Number i, times factor; coefficients: of its head, NULL: none. */
@@ -111,6 +138,15 @@ TQG_FN void tqb_scale(const int heads, const int pairs, float factor, tqb_lane *
     }
 }
 
+/* Number i, turned to a run of the step. */
+TQG_FN tqb_pair tqb_of_run(const tqb_lane *of, int i, const int run) {
+    tqb_pair x = tqb_turned(of->alpha[i], of->beta[i], of->cosine, of->sine);
+    TQG_UNROLL
+    for (int r = 0; r < run; r++)
+        x = tqb_turned(x.a, x.b, of->of_run[0], of->of_run[1]);
+    return x;
+}
+
 /* The largest magnitude that they can be turned to, over the warp. */
 TQG_FN float tqb_largest(const tqb_lane *of, const int heads, const int pairs) {
     float most = 0.0f;
@@ -127,15 +163,13 @@ TQG_FN float tqb_largest(const tqb_lane *of, const int heads, const int pairs) {
 
 /* Turned to the runs of a step to shared memory, [run][heads][pairs][2] floats; warp barriers before and behind are the
  * caller's. */
-TQG_FN void tqb_pass(const tqb_lane *of, const int heads, const int pairs, int position, tqg_u32 *to) {
+TQG_FN void tqb_pass(const tqb_lane *of, const int runs, const int heads, const int pairs, tqg_u32 *to) {
     TQG_UNROLL
-    for (int run = 0; run < TQB_RUNS; run++) {
-        float cosine, sine;
-        tqb_cos_sin(of->turns * (tqg_u32)(position + run * TQB_RUN), &cosine, &sine);
+    for (int i = 0; i < TQB_ITEMS(heads, pairs); i++) {
+        const int head = tqb_head(of, pairs, i);
         TQG_UNROLL
-        for (int i = 0; i < TQB_ITEMS(heads, pairs); i++) {
-            const int head = tqb_head(of, pairs, i);
-            const tqb_pair x = tqb_turned(of->alpha[i], of->beta[i], cosine, sine);
+        for (int run = 0; run < runs; run++) {
+            const tqb_pair x = tqb_of_run(of, i, run);
             if (tqb_is_head(of, heads, pairs, i)) {
                 tqg_u32 *at = to + ((run * heads + head) * pairs + of->pair) * 2;
                 at[0] = tqg_bits(x.a);

@@ -112,6 +112,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     tqb_lane coefficients;
     tqb_load(&p.bias, tqa_coefficients(&p, &r, GQA) + head * p.bias.head_stride, HEADS, GQA - head, PAIRS, p.factor,
              &coefficients);
+    tqb_stride(&coefficients, TILE_WARPS * KEYS);
 % end
     const float V_TOP = ${V_GAINS and "0x1p14f" or "0x1p10f"}; /* of scales as halves */
     float acc[HEADS][TQL_SUB_TILES * 4];
@@ -139,9 +140,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 
 % if bias > 0 then
         tqg_warp_sync();
-        TQG_UNROLL
-        for (int k = 0; k < TQL_KEYS; k++)
-            tqb_pass(&coefficients, HEADS, PAIRS, tile * KEYS + 32 * k, turned + k * (HEADS * PAIRS * 2));
+        tqb_turn_on(&coefficients, tile * KEYS);
+        tqb_pass(&coefficients, TQL_KEYS, HEADS, PAIRS, turned);
         tqg_warp_sync();
 % end
         float score[TQL_KEYS][HEADS], before[HEADS];

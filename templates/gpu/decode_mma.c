@@ -121,6 +121,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     tqm_bias_clear(BIAS_BYTES / 4, turned);
     tqb_lane coefficients;
     tqb_load(&p.bias, tqa_coefficients(&p, &range, GQA), GQA, GQA, PAIRS, p.factor, &coefficients);
+    tqb_stride(&coefficients, WARPS * KEYS);
     const float most_bias = tqb_largest(&coefficients, GQA, PAIRS);
 % end
     float *const q_floats = (float *)TQG_SHARED;
@@ -242,7 +243,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         const int special = (tqg_u32)(tile - plain) >= (tqg_u32)n_plain;
         tqg_warp_sync(); /* all lanes have read what is written now */
 % if bias > 0 then
-        tqm_bias_pass(&coefficients, KEYS / TQB_RUN, GROUPS, EACH, GQA, PAIRS, tile * KEYS, turned);
+        tqb_turn_on(&coefficients, tile * KEYS);
+        tqm_bias_pass(&coefficients, KEYS / TQB_RUN, GROUPS, EACH, GQA, PAIRS, turned);
 % end
 % if rows then
         /* ---- rows to shared memory ---- */

@@ -50,6 +50,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
     tqb_lane coefficients;
     tqb_load(&p.bias, tqa_coefficients(&p, &r, GQA) + head * p.bias.head_stride, HEADS, GQA - head, PAIRS, p.factor,
              &coefficients);
+    tqb_stride(&coefficients, ROW_WARPS * KEYS);
 % end
     tqg_u16 *weights = (tqg_u16 *)(region + REGION);
     float acc[HEADS][PER_LANE * 8];
@@ -103,7 +104,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         /* ${P} */
         tqg_warp_sync();
 %     if p == "k" and bias > 0 then
-        tqb_pass(&coefficients, HEADS, PAIRS, slot, turned);
+        tqb_turn_on(&coefficients, slot);
+        tqb_pass(&coefficients, TQB_RUNS, HEADS, PAIRS, turned);
 %     end
 %     if rows.prefetch then
         tqt_${p}_store(region, ${p}_words);

@@ -133,9 +133,9 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
             score += tqg_shfl_xor(score, mask);
         score *= k_unit;
 % if bias > 0 then
-        float cosine, sine, bias = 0.0f;
-        tqb_cos_sin(coefficients.turns * (tqg_u32)(first / TQB_RUN * TQB_RUN), &cosine, &sine);
-        const tqb_pair turned = tqb_turned(coefficients.alpha[0], coefficients.beta[0], cosine, sine);
+        float bias = 0.0f;
+        tqb_turn(&coefficients, first / TQB_RUN * TQB_RUN);
+        const tqb_pair turned = tqb_of_run(&coefficients, 0, 0);
         TQG_UNROLL
         for (int i = 0; i < (PAIRS + KQ - 1) / KQ; i++) {
             const int pair = (k_lane + i * KQ) % PAIRS;

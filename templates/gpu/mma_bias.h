@@ -31,16 +31,14 @@ TQG_FN void tqm_bias_clear(int n, tqg_u32 *words) {
 
 /* Coefficients turned to the runs of a tile, as B. */
 TQG_FN void tqm_bias_pass(const tqb_lane *of, const int runs, const int groups, const int each, const int heads, const int pairs,
-                          int position, tqg_u32 *words) {
+                          tqg_u32 *words) {
     const int columns = TQM_BIAS_COLUMNS(groups, each), stride = TQM_BIAS_STRIDE(pairs);
     TQG_UNROLL
     for (int run = 0; run < runs; run++) {
-        float cosine, sine;
-        tqb_cos_sin(of->turns * (tqg_u32)(position + run * TQB_RUN), &cosine, &sine);
         TQG_UNROLL
         for (int i = 0; i < TQB_ITEMS(heads, pairs); i++) {
             const int head = tqb_head(of, pairs, i);
-            const tqb_pair x = tqb_turned(of->alpha[i], of->beta[i], cosine, sine);
+            const tqb_pair x = tqb_of_run(of, i, run);
             const tqg_u32 half = tqg_h2(x.a, x.b);
             const float unit = each == 2 ? 0x1p11f : 1.0f;
             const tqg_u32 left = tqg_h2((x.a - tqg_h2_lo(half)) * unit, (x.b - tqg_h2_hi(half)) * unit);

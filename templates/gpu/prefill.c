@@ -266,7 +266,8 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         if (is_seen) {
 % if bias > 0 then
             if (part == 0) {
-                tqm_bias_pass(&coefficients, 1, GROUPS, 1, COLUMNS, PAIRS, slot, turned);
+                tqb_turn(&coefficients, slot);
+                tqm_bias_pass(&coefficients, 1, GROUPS, 1, COLUMNS, PAIRS, turned);
                 tqg_warp_sync();
                 tqm_bias_add(1, GROUPS, 1, PAIRS, bias_table, turned, s);
             }
