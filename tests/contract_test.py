@@ -160,6 +160,14 @@ class Tool(Contract):
         plan = json.loads(self.run_command(TQ, 'plan', '--op', 'decode', *SHAPE, '--json', TQ_TUNING=tuning).stdout)
         self.assertIn(tuning, rows_of(plan)[0]['why'])
 
+    def test_tune_tiles(self):
+        """Of every op, the CPU's tiles are verified as such."""
+        for op in ('decode', 'prefill', 'append', 'dequantise', 'repack'):
+            shape = SHAPE if op in ('decode', 'prefill') else [*SHAPE[:2], '--k', 'turbo3']
+            rows = self.rows(TQ, 'tune', '--op', op, *shape, '--layout', 'tile_cpu', '--n-kv', '200', '--kv-heads', '1',
+                             '--budget', '0.05', '-o', self.path('tuning'), fields='variant verified')
+            self.assertTrue(all(row['verified'] in (True, 'yes', 1) for row in rows), rows)
+
     def test_ab(self):
         self.rows(TQ, 'ab', 'turbo3/turbo3', 'f16/f16', '--head-dim', '128', '--gqa', '4', '--n-kv', '1024',
                   fields='a b ratio low high verdict')
