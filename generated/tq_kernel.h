@@ -22,6 +22,7 @@ enum {
     TQ_BIAS_STEP = 32,      /* positions whose angles have one start */
     TQ_MAX_ROWS = 384,      /* rows of q, (token, query head) each, that prefill takes at a time */
     TQ_ROWS_STEP = 12,      /* their number is a multiple of this, and so of what the products of any target take */
+    TQ_MAX_SPLITS = 64,     /* of the keys of a sequence, on CPUs */
 };
 
 /* Values rotated together: size = pow2 * odd, T = R_odd (x) H_pow2, see docs/formats.md. */
@@ -178,7 +179,8 @@ typedef struct tq_prefill_job {
     int keys_per_unit; /* as in decode */
     int gqa, n_tokens;
     int n_kv,
-        position; /* keys of the sequence; where the block's first token stands, which may be before the first key */
+        position;   /* keys of the sequence; where the block's first token stands, which may be before the first key */
+    int begin, end; /* slots to look at: a part of those that the block sees, or more */
     int window, causal;
     float factor; /* as in decode */
     float softcap;
@@ -194,13 +196,23 @@ typedef struct tq_prefill_scratch {
         *acc; /* rows as the products take them: [n_tokens * gqa, rounded up to TQ_ROWS_STEP] times values of a row */
 } tq_prefill_scratch;
 
+/* What a range of keys leaves of a block where others have the rest, in the order of tq_prefill_scratch.acc. */
+typedef struct tq_prefill_partial {
+    float *max, *sum; /* as in tq_partial; [n_tokens * gqa] */
+    float *acc;       /* as in tq_prefill_scratch */
+} tq_prefill_partial;
+
 typedef struct tq_prefill_impl {
     int k_values, v_values; /* of a row */
     const tq_panel *k, *v;
 } tq_prefill_impl;
 
-typedef void (*tq_prefill_fn)(const tq_prefill_impl *impl, const tq_prefill_job *job,
-                              const tq_prefill_scratch *scratch);
+/* partial: where to leave the result; NULL: job->out. */
+typedef void (*tq_prefill_fn)(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch,
+                              const tq_prefill_partial *partial);
+/* n <= TQ_MAX_SPLITS partials to job->out, in their order. They are used up. */
+typedef void (*tq_prefill_merge_fn)(const tq_prefill_impl *impl, const tq_prefill_job *job,
+                                    const tq_prefill_partial *partials, int n);
 
 /* ---- append, dequantise ----------------------------------------------------------------------------------------- */
 
@@ -224,6 +236,7 @@ typedef struct tq_variant {
     tq_decode_fn decode;
     const tq_prefill_impl *prefill_impl;
     tq_prefill_fn prefill;
+    tq_prefill_merge_fn prefill_merge;
     tq_append_fn append;
     tq_dequantise_fn dequantise;
     const tqg_kernel *gpu; /* GPU targets: instead of all the functions above */

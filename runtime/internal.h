@@ -13,8 +13,8 @@ enum {
     TQ_MAX_BATCH = 65536,
     TQ_MAX_N_KV = 1 << 30,
     TQ_MAX_THREADS = 65536,
-    TQ_MAX_SPLITS = 64,
     TQ_MIN_SPLIT_KEYS = 1024, /* automatic splits: below this, preparing q and combining would show */
+    TQ_MAX_SPLIT_ROWS = 144,  /* prefill: rows of a sequence and KV head for which keys are split */
     /* The same for GPUs. One block combines, so that many splits take it as long as they save. */
     TQ_MAX_GPU_SPLITS = 1024,
     TQ_MAX_AUTO_GPU_SPLITS = 128,
@@ -202,11 +202,14 @@ tq_status tq_check_prefill(const tq_plan *plan, const tq_prefill_args *args, con
 int tq_first_not_finite(const float *x, const float *mean, int n);
 
 /* workspace.c: header (CPU) | one arrival counter per (sequence, KV head) | one partial per (sequence, KV head, split);
- * prefill on the CPU: header | scratch of each thread. */
+ * prefill on the CPU: header | the same, if there are splits | scratch of each thread. */
 void tq_workspace_layout(tq_plan *plan);
 tq_status tq_workspace_check(const char *call, const tq_plan *plan, const tq_launch *launch);
 tq_partial tq_workspace_partial(const tq_plan *plan, void *workspace, int sequence, int kv_head, int split);
 tq_prefill_scratch tq_workspace_scratch(const tq_plan *plan, void *workspace, int thread_index);
+/* Of the block whose first row is row `first_row`, a multiple of TQ_ROWS_STEP, of the TQ_MAX_SPLIT_ROWS that there are. */
+tq_prefill_partial tq_workspace_prefill_partial(const tq_plan *plan, void *workspace, int sequence, int kv_head,
+                                                int split, int first_row);
 /* Counts one split of n as done; 1 for the caller that completes the set, who may then read all n partials. */
 int tq_workspace_arrive(const tq_plan *plan, void *workspace, int sequence, int kv_head, int n);
 
@@ -225,6 +228,30 @@ void tq_tile_get(const tq_format_spec *format, tq_side side, const uint8_t *tile
 
 /* launch.c: one side of one KV head as kernels take it; ahead: in keys. */
 tq_head tq_head_of(const tq_cache *cache, int sequence, int kv_head, int ahead);
+
+/* Slots begin .. end-1 of a sequence, cut into equal ranges of whole steps. */
+typedef struct tq_cut {
+    int begin, end;
+    int origin; /* where the first step begins: at the first key, or the tile, page or group that has it */
+    int keys_per_split;
+    int n_splits; /* at least 1, so that a sequence without keys still gets its output */
+} tq_cut;
+
+/* unit: slots at a multiple of which the first step begins; n_splits: at most. */
+static inline tq_cut tq_cut_keys(const tq_plan *plan, int begin, int end, int unit, int step, int n_splits) {
+    int origin = begin / unit * unit, keys = end - origin, n = keys / plan->min_split_keys;
+    n = n < 1 ? 1 : n > n_splits ? n_splits : n;
+    int per_split = ((keys + n - 1) / n + step - 1) / step * step;
+    return (tq_cut){begin, end, origin, per_split, begin < end ? (keys + per_split - 1) / per_split : 1};
+}
+
+static inline int tq_split_begin(const tq_cut *cut, int split) {
+    return split ? cut->origin + split * cut->keys_per_split : cut->begin;
+}
+
+static inline int tq_split_end(const tq_cut *cut, int split) {
+    return split + 1 < cut->n_splits ? tq_split_begin(cut, split + 1) : cut->end;
+}
 
 /* A line of work is cut into equal stretches, one per thread; where that of thread `index` begins. */
 static inline int64_t tq_stretch_begin(int64_t total, int index, int count) {

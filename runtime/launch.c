@@ -1,37 +1,19 @@
 /* launch.c: decode on the CPU: which thread computes which split, in which order. */
 #include "internal.h"
 
-/* The keys of one sequence that are read from the packed cache, cut into equal ranges of whole steps. */
-typedef struct cut {
-    int begin, end;
-    int origin; /* where the first step begins: at the first key, or the tile or page that has it */
-    int keys_per_split;
-    int n_splits; /* at least 1, so that a sequence without keys still gets its output */
-} cut;
-
-static cut cut_sequence(const tq_plan *plan, const tq_decode_args *args, int sequence) {
+/* The keys of one sequence that are read from the packed cache. */
+static tq_cut cut_sequence(const tq_plan *plan, const tq_decode_args *args, int sequence) {
     int n_kv = args->n_kv[sequence], tile = plan->variant->impl->tile;
     int begin = tq_visible_from(args->window, n_kv);
     if (begin < args->n_sink)
         begin = args->n_sink < n_kv ? args->n_sink : n_kv;
     int aligned = plan->variant->keys_per_unit > 1 || args->k->pages || args->v->pages;
-    int origin = aligned ? begin / tile * tile : begin, keys = n_kv - origin, n = keys / plan->min_split_keys;
-    n = n < 1 ? 1 : n > plan->n_splits ? plan->n_splits : n;
-    int per_split = ((keys + n - 1) / n + tile - 1) / tile * tile;
-    return (cut){begin, n_kv, origin, per_split, begin < n_kv ? (keys + per_split - 1) / per_split : 1};
-}
-
-static int split_begin(const cut *cut, int split) {
-    return split ? cut->origin + split * cut->keys_per_split : cut->begin;
-}
-
-static int split_end(const cut *cut, int split) {
-    return split + 1 < cut->n_splits ? split_begin(cut, split + 1) : cut->end;
+    return tq_cut_keys(plan, begin, n_kv, aligned ? tile : 1, tile, plan->n_splits);
 }
 
 /* In keys; the constant stands for preparing q and combining. Twice the cost, so that the middle is an integer. */
-static int64_t split_cost(const cut *cut, int split) {
-    return 2 * (int64_t)(split_end(cut, split) - split_begin(cut, split) + 64);
+static int64_t split_cost(const tq_cut *cut, int split) {
+    return 2 * (int64_t)(tq_split_end(cut, split) - tq_split_begin(cut, split) + 64);
 }
 
 tq_head tq_head_of(const tq_cache *cache, int sequence, int kv_head, int ahead) {
@@ -83,9 +65,9 @@ static void run_keys(const tq_plan *plan, const tq_decode_args *args, void *work
 }
 
 /* One split of KV heads first .. first + n - 1. */
-static void run_split(const tq_plan *plan, const tq_decode_args *args, void *workspace, const cut *cut, int sequence,
+static void run_split(const tq_plan *plan, const tq_decode_args *args, void *workspace, const tq_cut *cut, int sequence,
                       int first, int n, int split) {
-    int begin = split_begin(cut, split), end = split_end(cut, split), tile = plan->variant->impl->tile;
+    int begin = tq_split_begin(cut, split), end = tq_split_end(cut, split), tile = plan->variant->impl->tile;
     int by_turns = n > 1 && is_interleaved(args->k) && is_interleaved(args->v);
     for (int from = begin, to; from < end; from = to) {
         to = by_turns ? from + tile - (from - cut->origin) % tile : end;
@@ -113,7 +95,7 @@ tq_status tq_decode(const tq_plan *plan, const tq_decode_args *args, const tq_la
 
     int64_t total = 0;
     for (int s = 0; s < args->batch; s++) {
-        cut cut = cut_sequence(plan, args, s);
+        tq_cut cut = cut_sequence(plan, args, s);
         for (int i = 0; i < cut.n_splits; i++)
             total += split_cost(&cut, i) * plan->n_kv_heads;
     }
@@ -123,7 +105,7 @@ tq_status tq_decode(const tq_plan *plan, const tq_decode_args *args, const tq_la
     int64_t to = tq_stretch_begin(total, launch->thread_index + 1, launch->thread_count);
     int64_t at = 0;
     for (int s = 0; s < args->batch && at < to; s++) {
-        cut cut = cut_sequence(plan, args, s);
+        tq_cut cut = cut_sequence(plan, args, s);
         int n_partials = cut.begin < cut.end ? cut.n_splits : 0;
         for (int i = 0; i < cut.n_splits; i++) {
             int64_t cost = split_cost(&cut, i), middle = at + cost / 2;

@@ -43,15 +43,22 @@ static void lay_out_partials(tq_plan *plan) {
     plan->workspace_bytes = plan->partials_at + pairs * (size_t)plan->n_splits * plan->partial_bytes;
 }
 
-/* A thread's scratch: panels of K and V, then q and output of a block of as many rows as stay in a cache of level 2. */
-static void lay_out_scratch(tq_plan *plan) {
+/* A thread's scratch: panels of K and V, then q and output of a block of as many rows as stay in a cache of level 2. Before
+ * that, where keys are split, what partial results need. */
+static void lay_out_prefill(tq_plan *plan) {
     enum { FLOATS = 1 << 15 };
     const tq_prefill_impl *impl = plan->variant->prefill_impl;
     int values = impl->k_values > impl->v_values ? impl->k_values : impl->v_values;
     int rows = FLOATS / values / TQ_ROWS_STEP * TQ_ROWS_STEP;
     plan->block_rows = rows < TQ_MAX_ROWS ? rows : TQ_MAX_ROWS;
     size_t k_values = (size_t)impl->k_values, v_values = (size_t)impl->v_values;
-    plan->scratch_at = align_up(sizeof(header));
+    size_t pairs = (size_t)plan->max_batch * (size_t)plan->n_kv_heads, n_splits = (size_t)plan->n_splits;
+    plan->counters_at = plan->partials_at = align_up(sizeof(header));
+    if (n_splits > 1) {
+        plan->partials_at = align_up(plan->counters_at + pairs * sizeof(atomic_int));
+        plan->partial_bytes = 2 * floats(TQ_MAX_SPLIT_ROWS) + floats(TQ_MAX_SPLIT_ROWS * v_values);
+    }
+    plan->scratch_at = plan->partials_at + pairs * n_splits * plan->partial_bytes;
     plan->scratch_bytes = floats(TQ_MAX_TILE * k_values) + floats(TQ_MAX_TILE * v_values) +
                           floats((size_t)plan->block_rows * k_values) + floats((size_t)plan->block_rows * v_values);
     plan->workspace_bytes = plan->scratch_at + (size_t)plan->n_threads * plan->scratch_bytes;
@@ -67,7 +74,7 @@ void tq_workspace_layout(tq_plan *plan) {
     if (plan->op == TQ_OP_DECODE)
         lay_out_partials(plan);
     else
-        lay_out_scratch(plan);
+        lay_out_prefill(plan);
     const char *name = plan->variant->name;
     const int shape[] = {plan->n_kv_heads, plan->max_batch, plan->n_splits, plan->min_split_keys};
     uint64_t hash = fnv1a(0xcbf29ce484222325, name, strlen(name));
@@ -101,7 +108,7 @@ tq_status tq_workspace_init(const tq_plan *plan, void *workspace, size_t bytes) 
         status = device->ops->fill(device, workspace, 0, plan->partials_at, NULL);
         return status ? status : device->ops->synchronise(device, NULL);
     }
-    memset(workspace, 0, plan->op == TQ_OP_DECODE ? plan->partials_at : plan->scratch_at);
+    memset(workspace, 0, plan->partials_at);
     *(header *)workspace = (header){magic, plan->fingerprint};
     return TQ_OK;
 }
@@ -119,14 +126,25 @@ tq_status tq_workspace_check(const char *call, const tq_plan *plan, const tq_lau
     return TQ_OK;
 }
 
-tq_partial tq_workspace_partial(const tq_plan *plan, void *workspace, int sequence, int kv_head, int split) {
+static char *partial_at(const tq_plan *plan, void *workspace, int sequence, int kv_head, int split) {
     size_t pair = (size_t)sequence * (size_t)plan->n_kv_heads + (size_t)kv_head;
+    return (char *)workspace + plan->partials_at +
+           (pair * (size_t)plan->n_splits + (size_t)split) * plan->partial_bytes;
+}
+
+tq_partial tq_workspace_partial(const tq_plan *plan, void *workspace, int sequence, int kv_head, int split) {
     const tq_v_stage *v = plan->variant->impl->v;
-    size_t heads = align_up((size_t)plan->gqa * sizeof(float));
-    size_t acc = align_up((size_t)plan->gqa * (size_t)v->acc_values * sizeof(float));
-    char *base =
-        (char *)workspace + plan->partials_at + (pair * (size_t)plan->n_splits + (size_t)split) * plan->partial_bytes;
+    size_t heads = floats((size_t)plan->gqa), acc = floats((size_t)plan->gqa * (size_t)v->acc_values);
+    char *base = partial_at(plan, workspace, sequence, kv_head, split);
     return (tq_partial){(float *)base, (float *)(base + heads), (float *)(base + 2 * heads), base + 2 * heads + acc};
+}
+
+tq_prefill_partial tq_workspace_prefill_partial(const tq_plan *plan, void *workspace, int sequence, int kv_head,
+                                                int split, int first_row) {
+    char *base = partial_at(plan, workspace, sequence, kv_head, split);
+    size_t rows = floats(TQ_MAX_SPLIT_ROWS), first = (size_t)first_row;
+    float *acc = (float *)(base + 2 * rows) + first * (size_t)plan->variant->prefill_impl->v_values;
+    return (tq_prefill_partial){(float *)base + first, (float *)(base + rows) + first, acc};
 }
 
 tq_prefill_scratch tq_workspace_scratch(const tq_plan *plan, void *workspace, int thread_index) {

@@ -544,10 +544,10 @@ static void add_biases(const tq_prefill_job *job, int row, int first, int n, flo
 }
 
 /* The part of slots first .. first + n - 1 that band `index` sees. */
-static void take_keys(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch, band *bands,
-                      int index, int first, int n) {
+static void take_keys(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch, float *acc,
+                      band *bands, int index, int first, int n) {
     const int row = index * BAND;
-    float *q = scratch->q + (size_t)row * (size_t)impl->k_values, *acc = scratch->acc + (size_t)row * (size_t)impl->v_values;
+    const float *q = scratch->q + (size_t)row * (size_t)impl->k_values;
     band *b = bands + index;
     _Alignas(64) float scores[BAND * STRIDE], decay[TQ_MAX_GQA];
     const int from = clamp(b->first - first, 0, n), to = clamp(b->last - first, from, n);
@@ -557,7 +557,7 @@ static void take_keys(const tq_prefill_impl *impl, const tq_prefill_job *job, co
     if (job->bias.n_pairs)
         add_biases(job, row, first + from, to - from, scores + from);
     weigh(job, b, first, from, to, scores, decay);
-    multiply_values(scores, scratch->v, impl->v_values, from, to, decay, acc);
+    multiply_values(scores, scratch->v, impl->v_values, from, to, decay, acc + (size_t)row * (size_t)impl->v_values);
 }
 
 /* Row r of the block into its band. */
@@ -582,36 +582,41 @@ static void take_query(const tq_prefill_impl *impl, const tq_prefill_job *job, c
         to[j * BAND] = row[j] * job->factor;
 }
 
-static void give_output(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch, int r,
-                        const band *b) {
-    const int i = r % BAND, values = impl->v_values;
-    const float *from = scratch->acc + (size_t)(r / BAND * BAND) * (size_t)values;
-    const float inverse = b->sum[i] > 0.0f ? 1.0f / b->sum[i] : 0.0f;
+/* Where values j to j + TQV_LANES - 1 of row r are among the sums. */
+static size_t sum_at(int values, int r, int j) {
+    const int strip = j / STRIP * STRIP, width = values - strip < STRIP ? values - strip : STRIP;
+    return (size_t)(r / BAND * BAND) * (size_t)values + (size_t)(strip * BAND + r % BAND * width + j - strip);
+}
+
+static void give_output(const tq_prefill_impl *impl, const tq_prefill_job *job, const float *acc, int r, float max,
+                        float sum) {
+    const int values = impl->v_values;
+    const tqv_f32 inverse = tqv_set1(sum > 0.0f ? 1.0f / sum : 0.0f);
     const size_t token = (size_t)(r / job->gqa), head = (size_t)(r % job->gqa);
     float row[TQ_MAX_HEAD_DIM];
-    for (int j = 0; j < values; j += TQV_LANES) {
-        const int strip = j / STRIP * STRIP, width = values - strip < STRIP ? values - strip : STRIP;
-        tqv_store(row + j, tqv_mul(tqv_load(from + strip * BAND + i * width + j - strip), tqv_set1(inverse)));
-    }
+    for (int j = 0; j < values; j += TQV_LANES)
+        tqv_store(row + j, tqv_mul(tqv_load(acc + sum_at(values, r, j)), inverse));
     if (impl->v->rotate)
         impl->v->rotate(row);
     memcpy(job->out + token * job->out_token_stride + head * job->out_head_stride, row, (size_t)values * sizeof *row);
     if (job->lse)
-        job->lse[token * job->lse_token_stride + head] =
-            b->sum[i] > 0.0f ? (b->max[i] + log2f(b->sum[i])) * LN_2 : -INFINITY;
+        job->lse[token * job->lse_token_stride + head] = sum > 0.0f ? (max + log2f(sum)) * LN_2 : -INFINITY;
 }
 
-void tqk_prefill__c(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch) {
+void tqk_prefill__c(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch,
+                       const tq_prefill_partial *partial) {
     const int n_rows = job->n_tokens * job->gqa, n_bands = (n_rows + BAND - 1) / BAND;
     const int unit = job->keys_per_unit > 1 ? job->keys_per_unit : TQ_GROUP; /* where steps may begin */
+    float *acc = partial ? partial->acc : scratch->acc;
     band bands[TQ_MAX_ROWS / BAND];
     memset(bands, 0, (size_t)n_bands * sizeof *bands);
     memset(scratch->q, 0, (size_t)(n_bands * BAND) * (size_t)impl->k_values * sizeof(float));
-    memset(scratch->acc, 0, (size_t)(n_bands * BAND) * (size_t)impl->v_values * sizeof(float));
+    memset(acc, 0, (size_t)(n_bands * BAND) * (size_t)impl->v_values * sizeof(float));
     for (int r = 0; r < n_rows; r++)
         take_query(impl, job, scratch, r, &bands[r / BAND]);
 
-    const int begin = bands[0].first / unit * unit, end = bands[n_bands - 1].last;
+    const int seen = bands[0].first > job->begin ? bands[0].first : job->begin, begin = seen / unit * unit;
+    const int end = clamp(bands[n_bands - 1].last, 0, job->end);
     for (int first = begin; first < end; first += TQ_MAX_TILE) {
         const int n = end - first < TQ_MAX_TILE ? end - first : TQ_MAX_TILE;
         tq_keys keys;
@@ -620,8 +625,42 @@ void tqk_prefill__c(const tq_prefill_impl *impl, const tq_prefill_job *job, cons
         keys_at(&job->v, job->keys_per_unit, first, n, end - 1, &keys);
         impl->v->decode(&keys, scratch->v);
         for (int i = 0; i < n_bands; i++)
-            take_keys(impl, job, scratch, bands, i, first, n);
+            take_keys(impl, job, scratch, acc, bands, i, first, n);
     }
-    for (int r = 0; r < n_rows; r++)
-        give_output(impl, job, scratch, r, &bands[r / BAND]);
+    for (int r = 0; r < n_rows; r++) {
+        const band *b = &bands[r / BAND];
+        if (partial) {
+            partial->max[r] = b->max[r % BAND];
+            partial->sum[r] = b->sum[r % BAND];
+        } else
+            give_output(impl, job, acc, r, b->max[r % BAND], b->sum[r % BAND]);
+    }
+}
+
+void tqk_prefill_merge__c(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_partial *partials,
+                             int n) {
+    float *acc = partials[0].acc;
+    for (int r = 0; r < job->n_tokens * job->gqa; r++) {
+        _Alignas(64) float share[TQ_MAX_SPLITS];
+        float max = LOWEST, sum = 0.0f;
+        for (int i = 0; i < n; i++)
+            max = partials[i].max[r] > max ? partials[i].max[r] : max;
+        for (int i = 0; i < TQ_MAX_SPLITS; i++)
+            share[i] = i < n ? partials[i].max[r] - max : 0.0f;
+        for (int i = 0; i < n; i += TQV_LANES) {
+            tqv_f32 x = tqv_load(share + i);
+            tqv_exp2(&x, 1);
+            tqv_store(share + i, x);
+        }
+        for (int i = 0; i < n; i++)
+            sum += share[i] * partials[i].sum[r];
+        for (int j = 0; j < impl->v_values; j += TQV_LANES) {
+            const size_t at = sum_at(impl->v_values, r, j);
+            tqv_f32 x = tqv_zero();
+            for (int i = 0; i < n; i++)
+                x = tqv_fma(tqv_load(partials[i].acc + at), tqv_set1(share[i]), x);
+            tqv_store(acc + at, x);
+        }
+        give_output(impl, job, acc, r, max, sum);
+    }
 }

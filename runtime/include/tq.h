@@ -216,7 +216,8 @@ typedef struct tq_plan_desc {
     int max_batch;      /* decode: sequences per launch, at most; sizes the workspace */
     int max_n_kv;       /* decode: keys per sequence, at most */
     int n_threads;      /* CPU: threads that will launch; guides the number of splits; prefill: at most */
-    int n_splits;       /* decode: key ranges per (sequence, KV head); 0 chooses; 64 at most, 1024 on GPUs */
+    int n_splits; /* decode: key ranges per (sequence, KV head); 0 chooses; 64 at most, 1024 on GPUs; prefill on the CPU:
+                   * the same of a few queries (144 with their query heads) */
     int max_bias_pairs; /* decode, prefill: pairs of a score bias, at most; 0 to 64, 0: launches have none */
     tq_effort effort;
     const char *pin;         /* TQ_EFFORT_PINNED: a variant name */

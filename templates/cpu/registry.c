@@ -1,6 +1,7 @@
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */
 
-extern void tqk_prefill__${id}(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch);
+extern void tqk_prefill__${id}(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch, const tq_prefill_partial *partial);
+extern void tqk_prefill_merge__${id}(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_partial *partials, int n);
 extern void tqk_decode__${id}(const tq_decode_impl *impl, const tq_decode_job *job, const tq_partial *out);
 % for _, part in ipairs(parts) do
 %     for _, g in ipairs(part.gqas) do
@@ -31,7 +32,8 @@ extern void ${part.env.dequantise_symbol}(const uint8_t *row, const float *mean,
     extern const tq_variant variant;                                                                                   \
     const tq_variant variant = {.name = #variant, .op = TQ_OP_PREFILL, .k = k_spec, .v = v_spec, .gqa = g,             \
                                 .layout = lay, .keys_per_unit = keys, .target = "${arch.name}", .key = content,        \
-                                .prefill_impl = &variant##_impl, .prefill = tqk_prefill__${id}}
+                                .prefill_impl = &variant##_impl, .prefill = tqk_prefill__${id},           \
+                                .prefill_merge = tqk_prefill_merge__${id}}
 #define ROWS(variant, operation, k_spec, v_spec, append_fn, dequantise_fn, lay, keys, content)                         \
     extern const tq_variant variant;                                                                                   \
     const tq_variant variant = {.name = #variant, .op = operation, .k = k_spec, .v = v_spec, .layout = lay,            \
