@@ -137,11 +137,12 @@ static void append_tokens(harness *h, const contract *append, const tq_plan *pla
     free(x);
 }
 
-/* Random bytes without NaN or Inf, as 16-bit floats, for devices that have no kernel to append with in this build. */
+/* Random bytes for devices that have no kernel to append with in this build: as 16-bit floats without NaN or Inf and, since
+ * they may be scales, not negative. */
 static void fill_with_bytes(harness *h, const tq_cache *cache) {
     uint8_t *bytes = cli_alloc(cache->bytes, 1);
     for (size_t i = 0; i < cache->bytes; i++)
-        bytes[i] = (uint8_t)rng_next(&h->rng) & 0xbf;
+        bytes[i] = (uint8_t)rng_next(&h->rng) & 0x3f;
     memory_write(h->options.device, cache->data, bytes, cache->bytes);
     free(bytes);
 }

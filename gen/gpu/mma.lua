@@ -13,10 +13,10 @@ local mma = {
     shared = { "rows.h", "codes.h", "bias.h", "attention.h", "mma.h", "mma_bias.h", "mma_tile.h", "mma_bytes.h", "mma_rows.h", "mma_rows_k.h",
         "mma_rows_v.h" },
     layouts = { "tile_mma", "tile_wmma", "tile_mfma", "rows" },
-    -- stages: how many tiles of a warp are in shared memory, by bulk copies; 1: none, the next one is read into registers.
-    --         Rows: 1 or 2 times 32 of them, what fits
+    -- stages: how many tiles of a warp are in shared memory, by bulk copies; 1: none, the next one is read into registers; 2
+    --         where that leaves room for a second block. Rows: 1 or 2 times 32 of them, what fits
     -- k_path: K.q in halves, or in bytes
-    axes = { stages = { 3, 4, 1 }, k_path = { "f16", "i8" } },
+    axes = { stages = { 3, 2, 4, 1 }, k_path = { "f16", "i8" } },
     best = { k_path = 2 },
 }
 
@@ -121,6 +121,19 @@ local function plan(variant, arch)
     return of
 end
 
+-- Blocks that have room in the shared memory of a multiprocessor, each of which takes some of it for itself.
+local function by_memory(arch, shared_bytes)
+    return (arch.shared_limit + 1024) // (shared_bytes + 1024)
+end
+
+-- Do tiles fit twice, for two blocks, only if two of them are in flight?
+local function wants_two(of, arch)
+    local function bytes(stages)
+        return of.shared_bytes + of.warps * of.stage_bytes * (stages - of.stages) // of.stages
+    end
+    return by_memory(arch, bytes(3)) < 2 and by_memory(arch, bytes(2)) > 1
+end
+
 -- WMMA stands in the way of other instructions: for few heads dot products, family lane, cost less.
 function mma.usual(variant, arch)
     return arch.matrix ~= "wmma" or variant.gqa > 4
@@ -148,6 +161,8 @@ function mma.legal(variant, arch)
         return nil, ("%d heads of head_dim %d do not fit the registers of a warp"):format(variant.gqa, variant.head_dim)
     elseif of.k_path == "i8" and of.q > Q_IN_REGISTERS then
         return nil, ("q of %d heads of head_dim %d does not fit registers as bytes"):format(variant.gqa, variant.head_dim)
+    elseif of.ring and of.stages < 4 and (of.stages == 2) ~= wants_two(of, arch) then
+        return nil, "of 2 and 3 tiles in flight, 2 are for those that leave a multiprocessor a second block then"
     elseif of.shared_bytes > attention.shared_limit(arch) then
         return nil, ("what %d heads of head_dim %d share does not fit the shared memory of %s"):format(variant.gqa,
             variant.head_dim, arch.name)
@@ -167,7 +182,7 @@ local function blocks(of, variant, arch, gains, shared_bytes)
         need = need + (variant.bias > 0 and 12 or 0) + (of.split_q and 0 or 8) + (gains and (of.split_q and 16 or 48) or 0)
     end
     local by_registers = math.max(1, math.min(4, arch.registers // (of.warps * arch.warp * need)))
-    return math.max(1, math.min(by_registers, (arch.shared_limit + 1024) // (shared_bytes + 1024)))
+    return math.max(1, math.min(by_registers, by_memory(arch, shared_bytes)))
 end
 
 function mma.geometry(variant, arch, k_layout)

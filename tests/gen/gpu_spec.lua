@@ -221,6 +221,8 @@ describe("the GPU space", function()
             head_dim = "128" }), "stages"))
         assert.same({ 1, 4 }, values(assert(select { arch = "sm_90", kernel = "mma", op = "decode", layout = "tile_mma",
             head_dim = "128", stages = "1,4" }), "stages"))
+        assert.same({ 2 }, values(assert(select { arch = "sm_90", kernel = "mma", op = "decode", layout = "tile_mma",
+            head_dim = "192", k = "gain3", v = "gain3" }), "stages"))
     end)
 end)
 
