@@ -144,7 +144,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         tqb_pass(&coefficients, TQL_KEYS, HEADS, PAIRS, turned);
         tqg_warp_sync();
 % end
-        float score[TQL_KEYS][HEADS], before[HEADS];
+        float score[TQL_KEYS][HEADS] = {{0.0f}}, before[HEADS];
         tqd_dots dots;
         tqd_start(&dots, q);
         TQG_UNROLL
