@@ -103,7 +103,7 @@ TQG_FN void tqp_add_scores(const int parts, const int n, const tqg_u8 *of_set, i
 
 /* Prefill. A block takes ${prefill.tokens} queries of one sequence and the ${gqa} query heads of one KV head: ${prefill.warps // prefill.parts * prefill.columns} columns, ${prefill.columns} of which belong to each
  * ${prefill.parts > 1 and "set of " .. prefill.parts .. " warps" or "warp"}. Per step of ${prefill.rows.keys} keys all threads decode rows to shared memory, then every warp computes S = K q^T and
- * O^T += V^T P^T for its columns${prefill.parts > 1 and ", and of the heads one part: sums of S are met in shared memory" or ""}. */
+ * O^T += V^T P^T for its columns${prefill.parts > 1 and ", and one part of the values: S is added up through shared memory" or ""}. */
 TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks_per_sm}) {
     enum {
         GQA = ${gqa},

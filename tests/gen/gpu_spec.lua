@@ -193,6 +193,25 @@ describe("the GPU space", function()
         refused({ arch = "gfx1100", op = "prefill", head_dim = "576" }, "selects nothing", "gfx1100 has no matrix instructions")
     end)
 
+    it("prefills every head_dim where there are matrix instructions", function()
+        local prefill, n = families.get "prefill", 0
+        for _, arch in ipairs(gpu_archs()) do
+            for head_dim = 32, 576, 16 do
+                for _, bias in ipairs { 0, 32 } do
+                    local v = { arch = arch.name, op = "prefill", head_dim = head_dim, gqa = 16, k = "f16", v = "f16", layout = "rows",
+                        bias = bias, kernel = "prefill" }
+                    assert.equal(arch.matrix ~= "none", prefill.legal(v, arch) ~= nil, arch.name .. " " .. head_dim)
+                    if arch.matrix ~= "none" then
+                        local geometry = prefill.geometry(v, arch)
+                        assert.is_true(geometry.shared_bytes <= arch.shared_limit and geometry.keys_per_step > 0)
+                        n = n + 1
+                    end
+                end
+            end
+        end
+        assert.is_true(n > 0)
+    end)
+
     it("takes the lanes that were asked for, else the best number", function()
         local one = { arch = "gfx1201", op = "decode", head_dim = "128", gqa = "4", k = "turbo3", v = "turbo3", kernel = "vec" }
         local best = families.get("vec").axes.kq_lanes[1]
