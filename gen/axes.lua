@@ -340,7 +340,7 @@ axes.sets = {
       equal_pairs = true },
     { name = "simt-mla", doc = "of GPU kernels on the CPU, those of head_dim 576: all pairs of values", cover = 2,
       axes = { arch = archs_of "simt", head_dim = { 576 }, gqa = { 4, MAX_GQA }, k = MLA_FORMATS, v = MLA_FORMATS } },
-    { name = "simt-wide", doc = "of GPU kernels on the CPU, prefill of head_dims whose values several warps share", cover = 2,
+    { name = "simt-wide", doc = "of GPU kernels on the CPU, prefill of head_dims above 256", cover = 2,
       axes = { arch = archs_of "simt", op = { "prefill" }, head_dim = { 320, 512, 576 }, gqa = { 1, 4, 7 }, k = MLA_FORMATS, v = MLA_FORMATS } },
     { name = "simt-64", doc = "of GPU kernels on the CPU, tiles whose sub-tiles have 64 values: all pairs of values", cover = 2,
       axes = { arch = archs_of "simt", head_dim = { 64, 192 }, gqa = { 4, 8 }, layout = GPU_TILES } },

@@ -448,7 +448,7 @@ static void test_cpu_variants(void **state) {
     check_variants(variants, count, SLOW && !SANITIZED ? 12 : 30, 1, 1e-7); /* emulators take long over banks */
 }
 
-/* wide: those of heads whose values several warps share. */
+/* wide: those of heads of more than 256 values. */
 static void check_gpu_variants(int wide, int wanted) {
     int count, n = 0;
     const tq_variant **variants = gpu_variants_here(TQ_OP_PREFILL, &count);

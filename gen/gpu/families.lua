@@ -13,7 +13,7 @@
 --   geometry  function(variant, arch, k_layout, v_layout): { threads =, shared_bytes =, keys_per_step =, keys_per_tile =,
 --             blocks_per_sm = }, see tqg_kernel; layouts as formats.layout gives them, nil where there is none. For
 --             tests/gpu/gates.py also loop_keys: keys that one trip of a warp through the hot loop serves, shared equally
---             among warps that serve the same ones for other heads
+--             among warps that serve the same ones for other heads; of prefill, in proportion to 64 query columns
 --   env       function(variant, arch, env): adds names to what the template sees
 
 local families = { list = {} }

@@ -1,6 +1,6 @@
 -- Prefill with matrix instructions: a block of queries walks over the rows that it sees, which its warps decode once, to
--- halves in shared memory, and then multiply with a few query columns each. Of wide heads, whose outputs no warp has registers
--- for, several warps share columns: each multiplies a part of the values of K, and keeps a part of those of V.
+-- halves in shared memory, and then multiply with a few query columns each. Where a warp has no registers for the outputs of
+-- its columns, several share them: each multiplies a part of the values of K, and keeps the outputs of a part of those of V.
 
 local attention = require "gpu.attention"
 local prefill_rows = require "gpu.prefill_rows"
@@ -14,23 +14,19 @@ local prefill = {
     axes = {},
 }
 
+local COUNTED_COLUMNS = 64 -- what tests/gpu/gates.py counts are instructions for so many
 -- Per matrix instruction: columns of B; registers of a row block of 16 values of O, and of as much of q.
 local SHAPES = {
     mma = { columns = 8, outputs = 4, q = 2 },
     wmma = { columns = 16, outputs = 8, q = 4 },
     mfma = { columns = 16, outputs = 4, q = 2 },
 }
-local WARPS = 4 -- of a block
-local WARP_COLUMNS = 16
-local MOST_HEAD_DIM = 256 -- of which a warp holds all outputs
-local MOST_REGISTERS = 160 -- for outputs and q; beyond, q is read from shared memory, of which half as many warps leave enough
-
--- What blocks of wide heads may look like, those with most columns first: warps, warps that share columns, columns of those,
--- is q in shared memory?
-local WIDE = {
-    mma = { { 8, 2, 16, false }, { 8, 2, 16, true }, { 8, 4, 16, false }, { 4, 4, 16, false } },
-    wmma = { { 8, 2, 16, false }, { 12, 4, 16, false }, { 8, 4, 16, false }, { 4, 4, 16, false } },
-    mfma = { { 8, 2, 16, false }, { 4, 1, 16, false }, { 4, 2, 16, false } },
+-- What blocks may look like, the best first: warps, warps that share columns, columns of those, registers at most for outputs, q
+-- and the score bias; is q in shared memory? Few warps share nothing; of wide heads those with most columns come first.
+local BLOCKS = {
+    mma = { { 4, 1, 16, 140 }, { 8, 2, 16, 160 }, { 8, 2, 16, 160, true }, { 8, 4, 16, 160 }, { 4, 4, 16, 160 } },
+    wmma = { { 4, 1, 16, 160 }, { 8, 2, 16, 156 }, { 12, 4, 16, 156 }, { 8, 4, 16, 156 }, { 4, 4, 16, 156 } },
+    mfma = { { 4, 1, 16, 160 }, { 8, 2, 16, 160 }, { 4, 1, 16, 312 }, { 4, 2, 16, 160 } },
 }
 
 -- Registers and bytes of shared memory that a shape of blocks comes to.
@@ -66,19 +62,10 @@ local function rows_bytes(of, variant, buffers, in_turn)
 end
 
 local function plan(variant, arch)
-    if variant.head_dim <= MOST_HEAD_DIM then
-        local columns = arch.matrix == "mma" and variant.head_dim > 128 and SHAPES.mma.columns or WARP_COLUMNS
-        local of = sized(variant, arch, WARPS, 1, columns, false)
-        if of.registers > MOST_REGISTERS then
-            assert(SHAPES[arch.matrix].q == 4, "fewer columns, or q in shared memory")
-            of = sized(variant, arch, WARPS // 2, 1, columns, true)
-        end
-        return rows_bytes(of, variant, 1) + of.other_bytes <= arch.shared_limit and of
-    end
-    for _, shape in ipairs(WIDE[arch.matrix]) do
-        local of = sized(variant, arch, table.unpack(shape))
-        local most = math.max(MOST_REGISTERS, arch.max_registers - 200)
-        if of.registers + bias_registers(of, variant, arch) <= most and of.tokens > 0 then
+    for _, block in ipairs(BLOCKS[arch.matrix]) do
+        local warps, parts, columns, most, q_shared = table.unpack(block)
+        local of = sized(variant, arch, warps, parts, columns, q_shared or false)
+        if of.registers + bias_registers(of, variant, arch) <= most then
             for _, in_turn in ipairs { false, true } do
                 if rows_bytes(of, variant, 1, in_turn) + of.other_bytes <= arch.shared_limit then
                     of.in_turn = in_turn
@@ -122,7 +109,7 @@ function prefill.geometry(variant, arch)
     local of = plan(variant, arch)
     local fit = residency(of, variant, arch)
     return { threads = of.threads, shared_bytes = fit.shared_bytes, keys_per_step = of.tokens, keys_per_tile = 1,
-        blocks_per_sm = fit.blocks, loop_keys = of.rows.keys / of.warps }
+        blocks_per_sm = fit.blocks, loop_keys = of.rows.keys / of.warps * (of.warps // of.parts * of.columns) / COUNTED_COLUMNS }
 end
 
 function prefill.env(variant, arch, env)

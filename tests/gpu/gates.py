@@ -15,7 +15,7 @@ those of the integer pipe) and matrix, per value too; registers and shared (dyna
 bytes, and spills, registers (CUDA: loads and stores of them), allowed: heads of WIDE values, which no warp has the registers
 for, may state how many at most, all others have none. Per value: instructions of a warp times its lanes, on HIP vector
 instructions alone (matrix and scalar ones are issued beside them, or counted apart), divided by the cached values of K and V
-that they serve.
+that they serve; of prefill, for 64 query columns.
 """
 import argparse
 import collections
