@@ -151,9 +151,9 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
     for (int i = 0; i < TQB_ITEMS(COLUMNS, PAIRS); i++) {
         const int column = set * COLUMNS + tqb_head(&coefficients, PAIRS, i);
         const int query = first + column / GQA, head = range.kv_head * GQA + column % GQA;
-        const float *const of_head = p.bias.coefficients + (tqg_i64)range.sequence * p.bias.seq_stride +
-                                     (tqg_i64)query * p.bias.token_stride + (tqg_i64)head * p.bias.head_stride;
-        tqb_take(&p.bias, query <= last ? of_head : 0, p.factor, i, &coefficients);
+        const tqg_i64 of_head = (tqg_i64)range.sequence * p.bias.seq_stride + (tqg_i64)query * p.bias.token_stride +
+                                (tqg_i64)head * p.bias.head_stride;
+        tqb_take(&p.bias, p.bias.n_pairs > 0 && query <= last ? p.bias.coefficients + of_head : 0, p.factor, i, &coefficients);
     }
     const float most_bias = tqb_largest(&coefficients, COLUMNS, PAIRS);
 
