@@ -7,7 +7,8 @@
 #   --device   one that the drivers offer (the first), or simt:32, simt:64 to try the script itself
 #   --minutes  in all, building included (8)
 #   --output   another directory for everything
-#   --kernels  where code objects lie that were made elsewhere (tests/gpu/kernels); taken if they cannot be made here
+#   --kernels  where code objects lie that were made elsewhere (tests/gpu/kernels, which has some architectures'); taken if
+#              they cannot be made here, and only if they were made from the sources that are here
 # Needs a C compiler and the card's driver; to make code objects also lua5.4 with its modules, cmake, and nvcc or clang. On a
 # machine that has those, with a card or without:
 #        tests/gpu/first_run.sh --make-kernels DIR ARCH...
@@ -52,6 +53,12 @@ generate() {
     cp tests/gpu/micro.h "$2/"
 }
 
+# What code objects depend on.
+fingerprint() {
+    find gen templates/gpu templates/target runtime/tq_kernel.h runtime/tq_gpu.h tests/gpu/micro.c tests/gpu/micro.h -type f |
+        LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-16
+}
+
 # compile_kernels ARCH DIR: code objects, and what embeds them, without which a compiler for GPUs is needed no more.
 compile_kernels() {
     rm -rf "$2" "$work/$1"
@@ -67,15 +74,30 @@ EOF
     mkdir -p "$2"
     cp "$work/$1"/tq_*.h "$work/$1/builtin.c" "$work/$1/$id/registry.c" "$work/$1/$id/modules.c" \
         "$work/$1/build/$id"/*.bin "$2/"
+    fingerprint >"$2/fingerprint"
+}
+
+# unpack_kernels ARCH DIR: those that were made elsewhere.
+unpack_kernels() {
+    [ -f "$kernels/$1.tar.xz" ] || return 1
+    rm -rf "$2"
+    mkdir -p "$(dirname "$2")"
+    tar -C "$(dirname "$2")" -xJf "$kernels/$1.tar.xz" || return 1
+    [ "$(cat "$2/fingerprint")" = "$(fingerprint)" ] || {
+        echo "first_run: $kernels/$1.tar.xz was made from other sources than these; make it anew with --make-kernels"
+        return 1
+    }
 }
 
 if [ -n "$make_kernels" ]; then
+    mkdir -p "$make_kernels"
     for arch in "$@"; do
-        compile_kernels "$arch" "$make_kernels/$arch" || {
+        compile_kernels "$arch" "$work/made/$arch" || {
             cat "$work/$arch.log"
             exit 1
         }
-        echo "$make_kernels/$arch: $(du -sk "$make_kernels/$arch" | cut -f 1) KiB"
+        tar -C $work/made --sort=name --owner=0 --group=0 --mtime=@0 -cJf "$make_kernels/$arch.tar.xz" "$arch"
+        echo "$make_kernels/$arch.tar.xz: $(du -sk "$make_kernels/$arch.tar.xz" | cut -f 1) KiB"
     done
     exit 0
 fi
@@ -145,8 +167,8 @@ for arch in $features; do
     objects=$work/kernels/$arch
     if can_generate "$arch" && command -v cmake >/dev/null && compile_kernels "$arch" "$objects"; then
         made="code objects for $arch, compiled here"
-    elif [ -d "$kernels/$arch" ]; then
-        objects=$kernels/$arch made="code objects for $arch, compiled elsewhere"
+    elif unpack_kernels "$arch" "$objects"; then
+        made="code objects for $arch, compiled elsewhere"
     else
         continue
     fi
