@@ -10,7 +10,8 @@ local tile_cpu = require "tile_cpu"
 
 local kernels_cpu = {}
 
-local PREFETCH_BYTES = 16384 -- far enough for DRAM at the speed of the fastest kernels, near enough for L2
+-- Far enough for DRAM at the speed of the fastest kernels, near enough for L2; rows of f16 are read in the order of memory.
+local PREFETCH_BYTES, F16_PREFETCH_BYTES = 16384, 8192
 
 -- The texts that make up the file of what depends on no format.
 local ATTENTION = { "templates/cpu/softmax.c", "templates/cpu/bias.c", "templates/cpu/decode.c", "templates/cpu/prefill.c" }
@@ -132,7 +133,8 @@ local function registry_env(arch, parts, own)
         return variant.layout == tile_cpu.name and tile_cpu.keys or 1
     end
     function env.prefetch(part)
-        return (PREFETCH_BYTES + part.layout.row_bytes - 1) // part.layout.row_bytes
+        local bytes = part.layout.format.bits == 16 and F16_PREFETCH_BYTES or PREFETCH_BYTES
+        return (bytes + part.layout.row_bytes - 1) // part.layout.row_bytes
     end
     env.kind = false
     env.kernels = text.render("templates/cpu/registry.c", env)
