@@ -16,6 +16,14 @@ TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride,
         memcpy(out->q + h * HEAD_DIM, q + (size_t)h * q_head_stride, HEAD_DIM * sizeof *q);
 }
 
+/* How many vectors of values, at most 8, the sums of all heads leave registers for. */
+TQV_INLINE int value_vectors(const int gqa) {
+    int n = 8;
+    while (n > 1 && gqa * n > TQV_SUMS)
+        n /= 2;
+    return n;
+}
+
 /* Products of `keys` neighbouring rows with all heads. */
 TQV_INLINE void score_rows(const int gqa, const int keys, const query *q, const uint8_t *row, size_t stride, float *scores) {
     tqv_f32 sum[TQ_MAX_GQA][4], k[4];
@@ -50,7 +58,8 @@ TQV_INLINE void prefetch_rows(const tq_keys *keys, int i, const int n) {
 }
 
 TQV_SPECIALISE void score(const int gqa, const query *q, const tq_keys *keys, float *scores) {
-    const int rows = gqa <= 2 ? 4 : 2; /* enough independent sums to hide the latency of FMA */
+    /* Few heads wait for memory, which comes fastest in its own order; others for FMA, unless there are sums enough. */
+    const int rows = gqa <= 2 ? 1 : 2;
     int i = 0;
     for (; i + rows <= keys->n; i += rows) {
         prefetch_rows(keys, i, rows);
@@ -63,7 +72,7 @@ TQV_SPECIALISE void score(const int gqa, const query *q, const tq_keys *keys, fl
 /* Adds n rows to `vectors` vectors of values from `first` on. */
 TQV_INLINE void accumulate_values(const int gqa, const int vectors, int first, const uint8_t *row, size_t stride, int n,
                                   const uint8_t *ahead, const float *weights, const float *factor, const float *decay, float *acc) {
-    tqv_f32 sum[TQ_MAX_GQA][4], v[4];
+    tqv_f32 sum[TQ_MAX_GQA][8], v[8];
     TQV_UNROLL for (int h = 0; h < gqa; h++)
         TQV_UNROLL for (int c = 0; c < vectors; c++)
             sum[h][c] = tqv_zero();
@@ -91,7 +100,7 @@ TQV_INLINE void accumulate_values(const int gqa, const int vectors, int first, c
 TQV_SPECIALISE void accumulate(const int gqa, const tq_keys *keys, const float *weights, int n_scales, const float *factor,
                                const float *decay, float *acc) {
     static const float KEEP[TQ_MAX_GQA] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    const int vectors = gqa <= 2 ? 4 : gqa <= 5 ? 2 : 1;
+    const int vectors = value_vectors(gqa);
     (void)n_scales;
     for (int i = 0; i < keys->n; i += TQ_GROUP) {
         const uint8_t *row = keys->group[i / TQ_GROUP], *ahead = keys->ahead[i / TQ_GROUP];

@@ -720,8 +720,8 @@ DECODE(tq_decode_d64_g1_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_G
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0x6ad2aacb957c9ee3u);
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0x6ad2aacb957c9ea3u);
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_tile_cpu__c, tqk_q8_0_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x6ad2aacb957c9ee3u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x308400630f098643u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x308400630f098603u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 64, 64, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0xf89ab966ae0ae0a3u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 64, 64, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0xf89ab966ae0ae063u);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x07fe624e8e2bf843u);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x07fe624e8e2bf803u);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_tile_cpu__c, tqk_turbo3_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x07fe624e8e2bf843u);
@@ -737,8 +737,8 @@ DECODE(tq_decode_d64_g4_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_G
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0x6ad2aacb957c9ee3u);
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0x6ad2aacb957c9ea3u);
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_tile_cpu__c, tqk_q8_0_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x6ad2aacb957c9ee3u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x308400630f098643u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x308400630f098603u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 64, 64, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0xf89ab966ae0ae0a3u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 64, 64, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0xf89ab966ae0ae063u);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x07fe624e8e2bf843u);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x07fe624e8e2bf803u);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_tile_cpu__c, tqk_turbo3_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x07fe624e8e2bf843u);
@@ -754,8 +754,8 @@ DECODE(tq_decode_d64_g8_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_G
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0x6ad2aacb957c9ee3u);
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0x6ad2aacb957c9ea3u);
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_tile_cpu__c, tqk_q8_0_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x6ad2aacb957c9ee3u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x308400630f098643u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x308400630f098603u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 64, 64, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0xf89ab966ae0ae0a3u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 64, 64, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0xf89ab966ae0ae063u);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x49d6e7e001095943u);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x49d6e7e001095903u);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_tile_cpu__c, tqk_turbo3_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x49d6e7e001095943u);
@@ -771,8 +771,8 @@ DECODE(tq_decode_d128_g1_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x5d97a4f8c7f4fb03u);
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x5d97a4f8c7f4fac3u);
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_tile_cpu__c, tqk_q8_0_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x5d97a4f8c7f4fb03u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x601d7e9544426ca3u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x601d7e9544426c63u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 32, 32, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x7a55d9fdc28fa383u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 32, 32, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x7a55d9fdc28fa343u);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x49d6e7e001095943u);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x49d6e7e001095903u);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_tile_cpu__c, tqk_turbo3_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x49d6e7e001095943u);
@@ -788,8 +788,8 @@ DECODE(tq_decode_d128_g4_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x5d97a4f8c7f4fb03u);
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x5d97a4f8c7f4fac3u);
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_tile_cpu__c, tqk_q8_0_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x5d97a4f8c7f4fb03u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x601d7e9544426ca3u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x601d7e9544426c63u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 32, 32, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x7a55d9fdc28fa383u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 32, 32, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x7a55d9fdc28fa343u);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x49d6e7e001095943u);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x49d6e7e001095903u);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_tile_cpu__c, tqk_turbo3_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x49d6e7e001095943u);
@@ -805,8 +805,8 @@ DECODE(tq_decode_d128_g8_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x5d97a4f8c7f4fb03u);
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x5d97a4f8c7f4fac3u);
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_tile_cpu__c, tqk_q8_0_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x5d97a4f8c7f4fb03u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x601d7e9544426ca3u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x601d7e9544426c63u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 32, 32, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x7a55d9fdc28fa383u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 32, 32, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x7a55d9fdc28fa343u);
 ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x2f6f905eacf7e02cu);
 ROWS(tq_append_d64_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x2f6f905eacf7e02cu);
 ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0xfe798f2ffe077b13u);
@@ -817,7 +817,7 @@ ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain
 ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x49d74e862e59b79eu);
 ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x372d3697cc0e0197u);
 ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x372d3697cc0e0197u);
-ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0xd6b1018289ce81bcu);
+ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0xf08704be0bd7d149u);
 ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x173951c3943e5624u);
 ROWS(tq_append_d128_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x173951c3943e5624u);
 ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0x23338b410642c6dcu);
@@ -828,7 +828,7 @@ ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_ga
 ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x3317f6813f27576fu);
 ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x8a5c08f394f29ad6u);
 ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x8a5c08f394f29ad6u);
-ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0x54cdb3c32d5da0e9u);
+ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0x2e344c5067b86e12u);
 ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0xceb2f64248dd1c7au);
 ROWS(tq_append_d64_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0xceb2f64248dd1c7au);
 ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x38797a598d8b08b3u);
@@ -839,7 +839,7 @@ ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain
 ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0xf8d7573b4d098ec8u);
 ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x29c998863117a1afu);
 ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x29c998863117a1afu);
-ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0x4ff72332ece408eau);
+ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0xfe37d8fb09dc13bdu);
 ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x28c1ba6ed4740782u);
 ROWS(tq_append_d128_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x28c1ba6ed4740782u);
 ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0xe7141f625c429fcau);
@@ -850,7 +850,7 @@ ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_ga
 ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0xd7133b9e3d1030d7u);
 ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0xc95fc0579aab6490u);
 ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0xc95fc0579aab6490u);
-ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0x0173ef247e8dd01du);
+ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0x4245b1ffc28039d4u);
 ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x2f6f905eacf7e02cu);
 ROWS(tq_dequantise_d64_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x2f6f905eacf7e02cu);
 ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0xfe798f2ffe077b13u);
@@ -861,7 +861,7 @@ ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, 
 ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x49d74e862e59b79eu);
 ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x372d3697cc0e0197u);
 ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x372d3697cc0e0197u);
-ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xd6b1018289ce81bcu);
+ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xf08704be0bd7d149u);
 ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x173951c3943e5624u);
 ROWS(tq_dequantise_d128_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x173951c3943e5624u);
 ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0x23338b410642c6dcu);
@@ -872,7 +872,7 @@ ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL
 ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x3317f6813f27576fu);
 ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x8a5c08f394f29ad6u);
 ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x8a5c08f394f29ad6u);
-ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x54cdb3c32d5da0e9u);
+ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x2e344c5067b86e12u);
 ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0xceb2f64248dd1c7au);
 ROWS(tq_dequantise_d64_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0xceb2f64248dd1c7au);
 ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x38797a598d8b08b3u);
@@ -883,7 +883,7 @@ ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, 
 ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0xf8d7573b4d098ec8u);
 ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x29c998863117a1afu);
 ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x29c998863117a1afu);
-ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x4ff72332ece408eau);
+ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xfe37d8fb09dc13bdu);
 ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x28c1ba6ed4740782u);
 ROWS(tq_dequantise_d128_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x28c1ba6ed4740782u);
 ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0xe7141f625c429fcau);
@@ -894,7 +894,7 @@ ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128
 ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0xd7133b9e3d1030d7u);
 ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0xc95fc0579aab6490u);
 ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0xc95fc0579aab6490u);
-ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x0173ef247e8dd01du);
+ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x4245b1ffc28039d4u);
 ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x2f6f905eacf7e02cu);
 ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xfe798f2ffe077b13u);
 ROWS(tq_repack_d64_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x1d6b9c0dcee3f19fu);
@@ -925,7 +925,7 @@ PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D6
 PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x4c8a816f13ba4183u);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x6ad2aacb957c9e63u);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6ad2aacb957c9e63u);
-PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x308400630f0985c3u);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0xf89ab966ae0ae023u);
 PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x07fe624e8e2bf7c3u);
 PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x07fe624e8e2bf7c3u);
 PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x40cee53723e97ee3u);
@@ -936,7 +936,7 @@ PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D6
 PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x4c8a816f13ba4183u);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x6ad2aacb957c9e63u);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6ad2aacb957c9e63u);
-PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x308400630f0985c3u);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0xf89ab966ae0ae023u);
 PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x07fe624e8e2bf7c3u);
 PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x07fe624e8e2bf7c3u);
 PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x40cee53723e97ee3u);
@@ -947,7 +947,7 @@ PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D6
 PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x4c8a816f13ba4183u);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x6ad2aacb957c9e63u);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6ad2aacb957c9e63u);
-PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x308400630f0985c3u);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0xf89ab966ae0ae023u);
 PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x49d6e7e0010958c3u);
 PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x49d6e7e0010958c3u);
 PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x14238650fadc61c3u);
@@ -958,7 +958,7 @@ PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_
 PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x14070dcd148e8363u);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x5d97a4f8c7f4fa83u);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5d97a4f8c7f4fa83u);
-PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x601d7e9544426c23u);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x7a55d9fdc28fa303u);
 PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x49d6e7e0010958c3u);
 PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x49d6e7e0010958c3u);
 PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x14238650fadc61c3u);
@@ -969,7 +969,7 @@ PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_
 PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x14070dcd148e8363u);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x5d97a4f8c7f4fa83u);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5d97a4f8c7f4fa83u);
-PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x601d7e9544426c23u);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x7a55d9fdc28fa303u);
 PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x49d6e7e0010958c3u);
 PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x49d6e7e0010958c3u);
 PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x14238650fadc61c3u);
@@ -980,7 +980,7 @@ PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_
 PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x14070dcd148e8363u);
 PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x5d97a4f8c7f4fa83u);
 PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5d97a4f8c7f4fa83u);
-PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x601d7e9544426c23u);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x7a55d9fdc28fa303u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128,

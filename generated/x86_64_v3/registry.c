@@ -720,8 +720,8 @@ DECODE(tq_decode_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64,
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x2e86495f3259dc6fu);
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x2e86495f3259dc2fu);
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x2e86495f3259dc6fu);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x2de3e86115497c2fu);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 128, 128, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x2de3e86115497befu);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 64, 64, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x6be9ba547580b80fu);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 64, 64, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x6be9ba547580b7cfu);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x8487cfa30bc7984fu);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x8487cfa30bc7980fu);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x8487cfa30bc7984fu);
@@ -737,8 +737,8 @@ DECODE(tq_decode_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64,
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x2e86495f3259dc6fu);
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x2e86495f3259dc2fu);
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x2e86495f3259dc6fu);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x2de3e86115497c2fu);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 128, 128, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x2de3e86115497befu);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 64, 64, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x6be9ba547580b80fu);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 64, 64, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x6be9ba547580b7cfu);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x8487cfa30bc7984fu);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x8487cfa30bc7980fu);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x8487cfa30bc7984fu);
@@ -754,8 +754,8 @@ DECODE(tq_decode_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64,
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x2e86495f3259dc6fu);
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x2e86495f3259dc2fu);
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x2e86495f3259dc6fu);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x2de3e86115497c2fu);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 128, 128, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x2de3e86115497befu);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 64, 64, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x6be9ba547580b80fu);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 64, 64, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x6be9ba547580b7cfu);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x083dcf1f1eebf58fu);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x083dcf1f1eebf54fu);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x083dcf1f1eebf58fu);
@@ -771,8 +771,8 @@ DECODE(tq_decode_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D12
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xe48783d44a41530fu);
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xe48783d44a4152cfu);
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe48783d44a41530fu);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5b4a5e2fc711368fu);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 64, 64, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5b4a5e2fc711364fu);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 32, 32, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xed0644dca6ea416fu);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 32, 32, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xed0644dca6ea412fu);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x083dcf1f1eebf58fu);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x083dcf1f1eebf54fu);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x083dcf1f1eebf58fu);
@@ -788,8 +788,8 @@ DECODE(tq_decode_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D12
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xe48783d44a41530fu);
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xe48783d44a4152cfu);
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe48783d44a41530fu);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5b4a5e2fc711368fu);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 64, 64, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5b4a5e2fc711364fu);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 32, 32, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xed0644dca6ea416fu);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 32, 32, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xed0644dca6ea412fu);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x083dcf1f1eebf58fu);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x083dcf1f1eebf54fu);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x083dcf1f1eebf58fu);
@@ -805,8 +805,8 @@ DECODE(tq_decode_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D12
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xe48783d44a41530fu);
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xe48783d44a4152cfu);
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe48783d44a41530fu);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5b4a5e2fc711368fu);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 64, 64, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5b4a5e2fc711364fu);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 32, 32, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xed0644dca6ea416fu);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 32, 32, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xed0644dca6ea412fu);
 ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0xfe4b926756cf23a7u);
 ROWS(tq_append_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xfe4b926756cf23a7u);
 ROWS(tq_append_d64_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0xabfd8fa035c36f42u);
@@ -817,7 +817,7 @@ ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, 
 ROWS(tq_append_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb1cdad8548e1e786u);
 ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x9afa18559c2cd5a6u);
 ROWS(tq_append_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x9afa18559c2cd5a6u);
-ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x125cca5f7004f868u);
+ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x56726dc3353a7a69u);
 ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x2de3e1e7895a5dfdu);
 ROWS(tq_append_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x2de3e1e7895a5dfdu);
 ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x4a26bc07f807ce91u);
@@ -828,7 +828,7 @@ ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL
 ROWS(tq_append_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xe640331aed08ce1fu);
 ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0xbb4b48f70b551091u);
 ROWS(tq_append_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xbb4b48f70b551091u);
-ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0xde580c7fac3e74f5u);
+ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x8b8613f72518b77eu);
 ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x433c656821b186f7u);
 ROWS(tq_append_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x433c656821b186f7u);
 ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x7a632b82bd87dbfcu);
@@ -839,7 +839,7 @@ ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, 
 ROWS(tq_append_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb461a01684574b38u);
 ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x508c593602e61918u);
 ROWS(tq_append_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x508c593602e61918u);
-ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0xd887462e11fd9616u);
+ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0xd27774bdacff4ff5u);
 ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x975a1564024aa9e1u);
 ROWS(tq_append_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x975a1564024aa9e1u);
 ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x5e7503a71ea2d6cdu);
@@ -850,7 +850,7 @@ ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128
 ROWS(tq_append_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5b3c077e70dcad7fu);
 ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0xe63c6309aba554cdu);
 ROWS(tq_append_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xe63c6309aba554cdu);
-ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x39f279dc878bd3e9u);
+ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x1e805911ee8a9c40u);
 ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0xfe4b926756cf23a7u);
 ROWS(tq_dequantise_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xfe4b926756cf23a7u);
 ROWS(tq_dequantise_d64_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0xabfd8fa035c36f42u);
@@ -861,7 +861,7 @@ ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64
 ROWS(tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xb1cdad8548e1e786u);
 ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x9afa18559c2cd5a6u);
 ROWS(tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x9afa18559c2cd5a6u);
-ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x125cca5f7004f868u);
+ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x56726dc3353a7a69u);
 ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x2de3e1e7895a5dfdu);
 ROWS(tq_dequantise_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x2de3e1e7895a5dfdu);
 ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x4a26bc07f807ce91u);
@@ -872,7 +872,7 @@ ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D1
 ROWS(tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xe640331aed08ce1fu);
 ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0xbb4b48f70b551091u);
 ROWS(tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xbb4b48f70b551091u);
-ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0xde580c7fac3e74f5u);
+ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x8b8613f72518b77eu);
 ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x433c656821b186f7u);
 ROWS(tq_dequantise_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x433c656821b186f7u);
 ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x7a632b82bd87dbfcu);
@@ -883,7 +883,7 @@ ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAI
 ROWS(tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xb461a01684574b38u);
 ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x508c593602e61918u);
 ROWS(tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x508c593602e61918u);
-ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0xd887462e11fd9616u);
+ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0xd27774bdacff4ff5u);
 ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x975a1564024aa9e1u);
 ROWS(tq_dequantise_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x975a1564024aa9e1u);
 ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x5e7503a71ea2d6cdu);
@@ -894,7 +894,7 @@ ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GA
 ROWS(tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x5b3c077e70dcad7fu);
 ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0xe63c6309aba554cdu);
 ROWS(tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xe63c6309aba554cdu);
-ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x39f279dc878bd3e9u);
+ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x1e805911ee8a9c40u);
 ROWS(tq_repack_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xfe4b926756cf23a7u);
 ROWS(tq_repack_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xabfd8fa035c36f42u);
 ROWS(tq_repack_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xf017a35c14faebbbu);
@@ -925,7 +925,7 @@ PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_
 PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa92f256f60801fefu);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x2e86495f3259dbefu);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x2e86495f3259dbefu);
-PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x2de3e86115497bafu);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x6be9ba547580b78fu);
 PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x8487cfa30bc797cfu);
 PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x8487cfa30bc797cfu);
 PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x696092f68692386fu);
@@ -936,7 +936,7 @@ PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_
 PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa92f256f60801fefu);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x2e86495f3259dbefu);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x2e86495f3259dbefu);
-PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x2de3e86115497bafu);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x6be9ba547580b78fu);
 PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x8487cfa30bc797cfu);
 PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x8487cfa30bc797cfu);
 PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x696092f68692386fu);
@@ -947,7 +947,7 @@ PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_
 PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa92f256f60801fefu);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x2e86495f3259dbefu);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x2e86495f3259dbefu);
-PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x2de3e86115497bafu);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x6be9ba547580b78fu);
 PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x083dcf1f1eebf50fu);
 PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x083dcf1f1eebf50fu);
 PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xeb9b9782a9f1928fu);
@@ -958,7 +958,7 @@ PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPE
 PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x847c126cf12c68cfu);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xe48783d44a41528fu);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe48783d44a41528fu);
-PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5b4a5e2fc711360fu);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xed0644dca6ea40efu);
 PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x083dcf1f1eebf50fu);
 PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x083dcf1f1eebf50fu);
 PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xeb9b9782a9f1928fu);
@@ -969,7 +969,7 @@ PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPE
 PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x847c126cf12c68cfu);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xe48783d44a41528fu);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe48783d44a41528fu);
-PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5b4a5e2fc711360fu);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xed0644dca6ea40efu);
 PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x083dcf1f1eebf50fu);
 PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x083dcf1f1eebf50fu);
 PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xeb9b9782a9f1928fu);
@@ -980,7 +980,7 @@ PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPE
 PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x847c126cf12c68cfu);
 PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xe48783d44a41528fu);
 PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe48783d44a41528fu);
-PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5b4a5e2fc711360fu);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xed0644dca6ea40efu);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128,
