@@ -163,8 +163,9 @@ typedef void (*tq_decode_fn)(const tq_decode_impl *impl, const tq_decode_job *jo
 typedef struct tq_panel {
     /* K: keys up to the next whole vector are written. V: keys < n are. */
     void (*decode)(const tq_keys *keys, float *panel);
-    /* One row, in place. K: q into the domain of K; V: the output out of the domain of V. NULL: it is the same. */
-    void (*rotate)(float *row);
+    /* One row. K: q into the domain of K; V: the output out of the domain of V. NULL: it is the same. */
+    void (*take)(const float *q, float *to);
+    void (*give)(float *row, float *out); /* row is used up */
 } tq_panel;
 
 /* A block of tokens of one sequence, for the query heads of one KV head. */

@@ -42,7 +42,7 @@ mutant "output of prefill not rescaled" "$kernels/attention.c" \
     's/tqv_store(decay + r, share);/tqv_store(decay + r, tqv_set1(1.0f));/'
 mutant "queries of prefill see one key too many" "$kernels/attention.c" 's/job->position + token + 1/& + 1/'
 mutant "keys of a panel in each other's place" "$kernels/turbo3_d80.c" 's/to + (r + c) \* width/to + (r + 3 - c) * width/'
-mutant "signs of V used for q in prefill" "$kernels/gain4_d128.c" 's/tq_flip_signs(row, HEAD_DIM, K_SIGNS)/tq_flip_signs(row, HEAD_DIM, V_SIGNS)/'
+mutant "signs of V used for q in prefill" "$kernels/gain4_d128.c" 's/tq_flip_signs(from, HEAD_DIM, K_SIGNS/tq_flip_signs(from, HEAD_DIM, V_SIGNS/'
 mutant "blocks of prefill left out at the end of a thread's" "$source/runtime/prefill.c" 's/middle >= to)/middle >= to - 9000)/'
 mutant "splits of prefill merged without rescaling" "$kernels/attention.c" 's/partials\[i\]\.max\[r\] - max :/0.0f :/'
 mutant "sinks in every split of prefill" "$source/runtime/prefill.c" 's/split ? NULL : b\.job/0 ? NULL : b.job/'

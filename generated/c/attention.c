@@ -574,12 +574,13 @@ static void take_query(const tq_prefill_impl *impl, const tq_prefill_job *job, c
     b->slope[i] = job->alibi ? job->alibi[head] : 0.0f;
     b->max[i] = sink > LOWEST ? sink : LOWEST;
     b->sum[i] = sink > LOWEST ? 1.0f : 0.0f;
-    memcpy(row, job->q + (size_t)token * job->q_token_stride + (size_t)head * job->q_head_stride,
-           (size_t)impl->k_values * sizeof *row);
-    if (impl->k->rotate)
-        impl->k->rotate(row);
+    const float *q = job->q + (size_t)token * job->q_token_stride + (size_t)head * job->q_head_stride;
+    if (impl->k->take) {
+        impl->k->take(q, row);
+        q = row;
+    }
     for (int j = 0; j < impl->k_values; j++)
-        to[j * BAND] = row[j] * job->factor;
+        to[j * BAND] = q[j] * job->factor;
 }
 
 /* Where values j to j + TQV_LANES - 1 of row r are among the sums. */
@@ -593,12 +594,12 @@ static void give_output(const tq_prefill_impl *impl, const tq_prefill_job *job, 
     const int values = impl->v_values;
     const tqv_f32 inverse = tqv_set1(sum > 0.0f ? 1.0f / sum : 0.0f);
     const size_t token = (size_t)(r / job->gqa), head = (size_t)(r % job->gqa);
-    float row[TQ_MAX_HEAD_DIM];
+    float *out = job->out + token * job->out_token_stride + head * job->out_head_stride, row[TQ_MAX_HEAD_DIM];
+    float *to = impl->v->give ? row : out;
     for (int j = 0; j < values; j += TQV_LANES)
-        tqv_store(row + j, tqv_mul(tqv_load(acc + sum_at(values, r, j)), inverse));
-    if (impl->v->rotate)
-        impl->v->rotate(row);
-    memcpy(job->out + token * job->out_token_stride + head * job->out_head_stride, row, (size_t)values * sizeof *row);
+        tqv_store(to + j, tqv_mul(tqv_load(acc + sum_at(values, r, j)), inverse));
+    if (impl->v->give)
+        impl->v->give(row, out);
     if (job->lse)
         job->lse[token * job->lse_token_stride + head] = sum > 0.0f ? (max + log2f(sum)) * LN_2 : -INFINITY;
 }

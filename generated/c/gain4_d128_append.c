@@ -88,7 +88,7 @@ void tqk_gain4_d128_dequantise__c(const uint8_t *row, const float *mean, const u
     }
     for (int i = 0; i < HEAD_DIM; i += CHUNK)
         tq_rotate(y + i, 128, 1, ROTATE_UNIT);
-    tq_flip_signs(y, HEAD_DIM, signs);
+    tq_flip_signs(y, HEAD_DIM, signs, y);
     for (int i = 0; i < HEAD_DIM; i += TQV_LANES)
         tqv_store(x + i, mean ? tqv_add(tqv_load(y + i), tqv_load(mean + i)) : tqv_load(y + i));
 }

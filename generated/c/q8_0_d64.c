@@ -765,8 +765,8 @@ static void decode_v_rows(const tq_keys *keys, float *panel) {
     decode_v(0, payload_rows, keys, panel);
 }
 
-const tq_panel tqk_q8_0_d64_k_panel_rows__c = {decode_k_rows, NULL};
-const tq_panel tqk_q8_0_d64_v_panel_rows__c = {decode_v_rows, NULL};
+const tq_panel tqk_q8_0_d64_k_panel_rows__c = {.decode = decode_k_rows, .take = NULL};
+const tq_panel tqk_q8_0_d64_v_panel_rows__c = {.decode = decode_v_rows, .give = NULL};
 
 static void decode_k_tile_cpu(const tq_keys *keys, float *panel) {
     decode_k(1, payload_k_tile, keys, panel);
@@ -776,6 +776,6 @@ static void decode_v_tile_cpu(const tq_keys *keys, float *panel) {
     decode_v(1, payload_v_tile, keys, panel);
 }
 
-const tq_panel tqk_q8_0_d64_k_panel_tile_cpu__c = {decode_k_tile_cpu, NULL};
-const tq_panel tqk_q8_0_d64_v_panel_tile_cpu__c = {decode_v_tile_cpu, NULL};
+const tq_panel tqk_q8_0_d64_k_panel_tile_cpu__c = {.decode = decode_k_tile_cpu, .take = NULL};
+const tq_panel tqk_q8_0_d64_v_panel_tile_cpu__c = {.decode = decode_v_tile_cpu, .give = NULL};
 

@@ -187,5 +187,5 @@ static void decode_v(const tq_keys *keys, float *panel) {
     }
 }
 
-const tq_panel tqk_f16_d128_k_panel_rows__x86_64_v3 = {decode_k, NULL};
-const tq_panel tqk_f16_d128_v_panel_rows__x86_64_v3 = {decode_v, NULL};
+const tq_panel tqk_f16_d128_k_panel_rows__x86_64_v3 = {.decode = decode_k};
+const tq_panel tqk_f16_d128_v_panel_rows__x86_64_v3 = {.decode = decode_v};

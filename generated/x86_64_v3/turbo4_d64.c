@@ -214,7 +214,7 @@ TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride,
     for (int h = 0; h < gqa; h++) {
         float y[HEAD_DIM], sum = 0.0f;
         memcpy(y, q + (size_t)h * q_head_stride, sizeof y);
-        tq_flip_signs(y, HEAD_DIM, K_SIGNS);
+        tq_flip_signs(y, HEAD_DIM, K_SIGNS, y);
         rotate(y);
         tqv_f32 most = tqv_zero();
         for (int b = 0; b < HEAD_DIM; b += BLOCK) {
@@ -590,7 +590,7 @@ static void finish(const float *acc, float *out) {
             for (int lane = 0; lane < 16; lane++, acc++)
                 y[32 * (first + (lane / 8 * 2 + lane % 2) % 2) + 4 * g + lane % 8 / 2] += *acc;
     rotate(y);
-    tq_flip_signs(y, HEAD_DIM, V_SIGNS);
+    tq_flip_signs(y, HEAD_DIM, V_SIGNS, y);
     memcpy(out, y, sizeof y);
 }
 
@@ -759,14 +759,14 @@ TQV_INLINE void decode_v(const int tiled, payload_fn payload_of, const tq_keys *
     }
 }
 
-static void rotate_q(float *row) {
-    tq_flip_signs(row, HEAD_DIM, K_SIGNS);
-    rotate(row);
+static void rotate_q(const float *from, float *to) {
+    tq_flip_signs(from, HEAD_DIM, K_SIGNS, to);
+    rotate(to);
 }
 
-static void rotate_out(float *row) {
-    rotate(row);
-    tq_flip_signs(row, HEAD_DIM, V_SIGNS);
+static void rotate_out(float *from, float *to) {
+    rotate(from);
+    tq_flip_signs(from, HEAD_DIM, V_SIGNS, to);
 }
 
 static const uint8_t *payload_rows(const tq_keys *keys, int g, uint8_t *buffer) {
@@ -830,8 +830,8 @@ static void decode_v_rows(const tq_keys *keys, float *panel) {
     decode_v(0, payload_rows, keys, panel);
 }
 
-const tq_panel tqk_turbo4_d64_k_panel_rows__x86_64_v3 = {decode_k_rows, rotate_q};
-const tq_panel tqk_turbo4_d64_v_panel_rows__x86_64_v3 = {decode_v_rows, rotate_out};
+const tq_panel tqk_turbo4_d64_k_panel_rows__x86_64_v3 = {.decode = decode_k_rows, .take = rotate_q};
+const tq_panel tqk_turbo4_d64_v_panel_rows__x86_64_v3 = {.decode = decode_v_rows, .give = rotate_out};
 
 static void decode_k_tile_cpu(const tq_keys *keys, float *panel) {
     decode_k(1, payload_k_tile, keys, panel);
@@ -841,6 +841,6 @@ static void decode_v_tile_cpu(const tq_keys *keys, float *panel) {
     decode_v(1, payload_v_tile, keys, panel);
 }
 
-const tq_panel tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3 = {decode_k_tile_cpu, rotate_q};
-const tq_panel tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3 = {decode_v_tile_cpu, rotate_out};
+const tq_panel tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3 = {.decode = decode_k_tile_cpu, .take = rotate_q};
+const tq_panel tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3 = {.decode = decode_v_tile_cpu, .give = rotate_out};
 

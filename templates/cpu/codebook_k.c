@@ -44,7 +44,7 @@ TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride,
         float y[HEAD_DIM], sum = 0.0f;
         memcpy(y, q + (size_t)h * q_head_stride, sizeof y);
 % if rotated then
-        tq_flip_signs(y, HEAD_DIM, K_SIGNS);
+        tq_flip_signs(y, HEAD_DIM, K_SIGNS, y);
         rotate(y);
 % end
         tqv_f32 most = tqv_zero();

@@ -99,14 +99,14 @@ TQV_INLINE void decode_v(const int tiled, payload_fn payload_of, const tq_keys *
 }
 
 % if rotated then
-static void rotate_q(float *row) {
-    tq_flip_signs(row, HEAD_DIM, K_SIGNS);
-    rotate(row);
+static void rotate_q(const float *from, float *to) {
+    tq_flip_signs(from, HEAD_DIM, K_SIGNS, to);
+    rotate(to);
 }
 
-static void rotate_out(float *row) {
-    rotate(row);
-    tq_flip_signs(row, HEAD_DIM, V_SIGNS);
+static void rotate_out(float *from, float *to) {
+    rotate(from);
+    tq_flip_signs(from, HEAD_DIM, V_SIGNS, to);
 }
 
 % end
@@ -190,7 +190,7 @@ static void decode_v_${cache}(const tq_keys *keys, float *panel) {
     decode_v(${tiled}, ${tiled == 0 and "payload_rows" or "payload_v_tile"}, keys, panel);
 }
 
-const tq_panel ${k_panel_symbol(cache)} = {decode_k_${cache}, ${rotate_q}};
-const tq_panel ${v_panel_symbol(cache)} = {decode_v_${cache}, ${rotate_out}};
+const tq_panel ${k_panel_symbol(cache)} = {.decode = decode_k_${cache}, .take = ${rotate_q}};
+const tq_panel ${v_panel_symbol(cache)} = {.decode = decode_v_${cache}, .give = ${rotate_out}};
 
 % end

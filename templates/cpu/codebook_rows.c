@@ -136,7 +136,7 @@ void ${dequantise_symbol}(const uint8_t *row, const float *mean, const uint32_t 
 % if rotated then
     for (int i = 0; i < HEAD_DIM; i += CHUNK)
         tq_rotate(y + i, ${pow2}, ${odd}, ROTATE_UNIT);
-    tq_flip_signs(y, HEAD_DIM, signs);
+    tq_flip_signs(y, HEAD_DIM, signs, y);
 % else
     (void)signs;
 % end

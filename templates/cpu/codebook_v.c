@@ -328,7 +328,7 @@ static void finish(const float *acc, float *out) {
 % end
 % if rotated then
     rotate(y);
-    tq_flip_signs(y, HEAD_DIM, V_SIGNS);
+    tq_flip_signs(y, HEAD_DIM, V_SIGNS, y);
 % end
     memcpy(out, y, sizeof y);
 }

@@ -31,5 +31,5 @@ static void decode_v(const tq_keys *keys, float *panel) {
     }
 }
 
-const tq_panel ${k_panel_symbol("rows")} = {decode_k, NULL};
-const tq_panel ${v_panel_symbol("rows")} = {decode_v, NULL};
+const tq_panel ${k_panel_symbol("rows")} = {.decode = decode_k};
+const tq_panel ${v_panel_symbol("rows")} = {.decode = decode_v};

@@ -41,10 +41,10 @@ TQV_INLINE void tq_rotate(float *y, int pow2, int odd, float unit) {
     }
 }
 
-/* Values whose bit is set change sign; n is a multiple of TQV_LANES. */
-TQV_INLINE void tq_flip_signs(float *y, int n, const uint32_t *signs) {
+/* Values whose bit is set change sign; n is a multiple of TQV_LANES. y may be x. */
+TQV_INLINE void tq_flip_signs(const float *x, int n, const uint32_t *signs, float *y) {
     for (int i = 0; i < n; i += TQV_LANES)
-        tqv_store(y + i, tqv_flip(tqv_load(y + i), signs[i / 32] >> (i % 32)));
+        tqv_store(y + i, tqv_flip(tqv_load(x + i), signs[i / 32] >> (i % 32)));
 }
 
 #endif
