@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Do the hot loops of CPU kernels stay in registers? Compiles K and V stages and reads the machine code.
 
-Hot is an innermost loop (no other backward jump in it) of a function named score... or accumulate... that multiplies. In it
-count
+Hot is an innermost loop (no other backward jump in it) that multiplies, of a function named score... or accumulate... or one of
+those that compilers leave of prefill. In it count
   loads, stores   operands relative to the stack pointer, or to the frame pointer where the function has one: spilled
                   registers and loop invariants that found none. With an index register it is an array, which is fine, as is
                   one through any other register: the prepared q, weights, words laid out again.
@@ -33,7 +33,7 @@ KNOWN = ("gcc-12", "clang-14", "clang-22")  # what the table is about
 ARCHS = {"avx512": "avx512", "x86_64_v3": "x86-64-v3"}
 SELECTION = ["--head-dim", "128", "--gqa", "1,4,8"]
 
-HOT_FUNCTION = re.compile(r"score|accumulate")
+HOT_FUNCTION = re.compile(r"score|accumulate|multiply|take_keys|tqk_prefill__")
 MULTIPLY = re.compile(r"vpdp|vpmadd|vfn?madd")
 HEADER = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 INSTRUCTION = re.compile(r"^ +([0-9a-f]+):\t(?:\{\w+\} )?(\S+)\s*(.*?)(?:\s+[#<].*)?$")
@@ -122,7 +122,7 @@ def measure_compiler(compiler, source, out):
     """(arch, file function): Counts."""
     work = []
     for arch in ARCHS:
-        for path in sorted(glob.glob(os.path.join(source, arch, "*_d*.c"))):
+        for path in sorted(glob.glob(os.path.join(source, arch, "*_d*.c")) + [os.path.join(source, arch, "attention.c")]):
             stem = os.path.basename(path)[:-len(".c")]
             if not stem.endswith("_append"):
                 work.append((arch, stem, "CMakeFiles/tq_kernels_%s.dir/%s/%s.c.o" % (arch, arch, stem)))

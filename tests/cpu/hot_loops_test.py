@@ -38,13 +38,18 @@ k.o:     file format elf64-x86-64
 0000000000000050 <prepare_g1>:
       50:\tvfmadd213ps 0x40(%rsp),%ymm3,%ymm3
       54:\tjne    50 <prepare_g1>
+
+0000000000000060 <tqk_prefill__avx512>:
+      60:\tvfmadd231ps 0x40(%rsp),%zmm3,%zmm3
+      64:\tjne    60 <tqk_prefill__avx512>
 """
 
 
 class HotLoops(unittest.TestCase):
     def test_counts_spills_of_innermost_loops_that_multiply(self):
         found = hot_loops.measure_text(LISTING, "avx512")
-        self.assertEqual(found, {"score_g1": Counts(2, 1, 1), "accumulate_g1": Counts(1, 0, 0), "accumulate_g4": None})
+        self.assertEqual(found, {"score_g1": Counts(2, 1, 1), "accumulate_g1": Counts(1, 0, 0), "accumulate_g4": None,
+                                 "tqk_prefill__avx512": Counts(1, 0, 0)})
         self.assertEqual(hot_loops.measure_text(LISTING, "x86_64_v3")["score_g1"], Counts(2, 1, 0))
 
     def test_what_is_allowed(self):
