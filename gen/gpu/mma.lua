@@ -74,6 +74,9 @@ local function plan_tiles(of, variant, arch, k, v)
     local parts = shape.gain_parts
     local v_gains = parts and steps * parts * (2 * of.keys // parts + 16) or 16 * arch.warp
     of.aux_bytes = of.sub_tiles * ((k.subs > 0 and k_gains or 0) + (v.subs > 0 and v_gains or 0)) + of.bias_bytes
+    of.more_rows = of.keys // 16 - arch.warp // 16 -- of S than in a tile of as many keys as lanes
+    -- Scores times scales of keys as soon as they are known, where their registers are wanted: 8 rows a lane, of WMMA.
+    of.scaled_at_once = shape.c == 8 and of.more_rows > 0 and (of.sub_tiles > 1 or variant.gqa > 8)
     of.ahead = not of.ring and not (arch.matrix == "wmma" and of.sub_tiles > 1)
     of.words = of.ahead and 4 * of.sub_tiles * (k.bits + v.bits) or 0
     of.stage_bytes = of.ring and of.stages * (k_tile.bytes + v_tile.bytes + 16) or 0
@@ -89,7 +92,7 @@ local function plan(variant, arch)
     local of = {
         split_q = split_q, groups = (variant.gqa * (split_q and 2 or 1) + shape.columns - 1) // shape.columns,
         warps = WARPS, stages = variant.stages, ring = not rows and variant.stages > 1, k_path = variant.k_path,
-        keys = ROW_KEYS, chunks = 1, sub_tiles = 1, ahead = false, scaled_weights = false, words = 0,
+        keys = ROW_KEYS, chunks = 1, sub_tiles = 1, more_rows = 0, k_gains = (k.subs or 0) > 0, scaled_at_once = false, ahead = false, scaled_weights = false, words = 0,
     }
     if not rows then
         of.keys = tiles.of(tiles.get(variant.layout), variant.k, variant.head_dim).keys
@@ -134,6 +137,26 @@ local function wants_two(of, arch)
     return by_memory(arch, bytes(3)) < 2 and by_memory(arch, bytes(2)) > 1
 end
 
+-- Registers that a thread needs, as compilers have shown.
+local function registers(of, variant, arch)
+    local is_hip, c, b = arch.emulates == "hip", SHAPES[arch.matrix].c, SHAPES[arch.matrix].b
+    local need = (is_hip and 116 or 72) + of.groups * of.outputs + (of.q_shared and 0 or of.q) + of.words
+        + (of.groups > 1 and 24 or 0) + (variant.bias > 0 and 8 + 2 * (variant.gqa * variant.bias // arch.warp) or 0) + (variant.head_dim > 128 and 12 or 0)
+    if of.more_rows > 0 and not of.k_gains and (is_hip or of.ahead) then -- a scale of each; on CUDA also scores and weights of more groups
+        need = need + of.more_rows * (c + (is_hip and 0 or (of.groups - 1) * (c + b)))
+    end
+    if of.k_path == "i8" then
+        need = need + (variant.bias > 0 and 12 or 0) + (of.split_q and 0 or 8) + (of.k_gains and (of.split_q and 16 or 48) or 0)
+    end
+    return need
+end
+
+-- Blocks per multiprocessor that leave a thread its registers.
+local function blocks(of, variant, arch, shared_bytes)
+    local by_registers = arch.registers // (of.warps * arch.warp * registers(of, variant, arch))
+    return math.max(1, math.min(4, by_registers, by_memory(arch, shared_bytes)))
+end
+
 -- WMMA stands in the way of other instructions: for few heads dot products, family lane, cost less.
 function mma.usual(variant, arch)
     return arch.matrix ~= "wmma" or variant.gqa > 4
@@ -157,7 +180,8 @@ function mma.legal(variant, arch)
     local of = plan(variant, arch)
     if of.apart then
         return nil, "units that meet in a product have their gains in one block"
-    elseif of.groups * of.outputs > MOST_OUTPUTS then
+    elseif of.groups * of.outputs > MOST_OUTPUTS
+        or of.more_rows > 0 and of.ahead and arch.emulates == "cuda" and registers(of, variant, arch) > 255 then
         return nil, ("%d heads of head_dim %d do not fit the registers of a warp"):format(variant.gqa, variant.head_dim)
     elseif of.k_path == "i8" and of.q > Q_IN_REGISTERS then
         return nil, ("q of %d heads of head_dim %d does not fit registers as bytes"):format(variant.gqa, variant.head_dim)
@@ -170,22 +194,7 @@ function mma.legal(variant, arch)
     return true
 end
 
--- Blocks per multiprocessor that leave a thread the registers it needs, as compilers have shown.
-local function blocks(of, variant, arch, gains, shared_bytes)
-    local more_rows = of.keys // 16 - arch.warp // 16 -- of S than in a tile of as many keys as lanes
-    local need = (arch.emulates == "cuda" and 72 or 116) + of.groups * of.outputs + (of.q_shared and 0 or of.q) + of.words
-        + (of.groups > 1 and 24 or 0) + (variant.bias > 0 and 8 + 2 * (variant.gqa * variant.bias // arch.warp) or 0) + (variant.head_dim > 128 and 12 or 0)
-    if arch.emulates == "hip" and not gains then
-        need = need + more_rows * SHAPES[arch.matrix].c
-    end
-    if of.k_path == "i8" then
-        need = need + (variant.bias > 0 and 12 or 0) + (of.split_q and 0 or 8) + (gains and (of.split_q and 16 or 48) or 0)
-    end
-    local by_registers = math.max(1, math.min(4, arch.registers // (of.warps * arch.warp * need)))
-    return math.max(1, math.min(by_registers, by_memory(arch, shared_bytes)))
-end
-
-function mma.geometry(variant, arch, k_layout)
+function mma.geometry(variant, arch)
     local of = plan(variant, arch)
     local rows = variant.layout == "rows"
     local result = 4 * attention.result_floats(variant.head_dim, variant.gqa) + 8 * of.warps * variant.gqa
@@ -195,7 +204,7 @@ function mma.geometry(variant, arch, k_layout)
         shared_bytes = shared_bytes,
         keys_per_step = of.warps * of.keys,
         keys_per_tile = rows and 1 or of.keys,
-        blocks_per_sm = blocks(of, variant, arch, (k_layout.subs or 0) > 0, shared_bytes),
+        blocks_per_sm = blocks(of, variant, arch, shared_bytes),
         loop_keys = of.keys,
     }
 end

@@ -4,7 +4,7 @@
 % local chunk_scales = not rows and mma.chunks > 1 and (bytes or not k_gains)
 % local added_up = chunk_scales or bytes and mma.sub_tiles > 1
 % local scaled_later = not rows and (bytes or mma.chunks == 1 and not k_gains)
-% local scaled_at_once = scaled_later and bias > 0 -- as the bias is scaled already
+% local scaled_at_once = scaled_later and (bias > 0 or mma.scaled_at_once) -- the bias is scaled already
 % -- What multiplies weights before they meet V: scales or gains, or nothing.
 % local weights_times = not rows and (v_gains and "gains" or "scales") or mma.scaled_weights and "scales" or "nothing"
 % local k_unit = rows and ("K_UNIT * %d"):format(mma_rows(k).unit) or "K_UNIT"
@@ -385,7 +385,11 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         for (int i = 0; i < SCORES; i++)
             scale[i] = ${chunk_scales and "" or bytes and "k_scale_of(k, i) * " or "k_scale_of(k, i)"}${bytes and "byte_unit[tqm_c_slot(i) / EACH]" or ""};
 % end
-% if scaled_at_once then
+% if scaled_at_once and bias == 0 then
+        TQG_UNROLL
+        for (int i = 0; i < GROUPS * SCORES; i++)
+            s[i] *= scale[i % SCORES];
+% elseif scaled_at_once then
         float b[GROUPS * SCORES];
         TQG_UNROLL
         for (int i = 0; i < GROUPS * SCORES; i++)
@@ -468,6 +472,12 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
                       v_rows + tqm_row_at(V_PITCH, &v_cache, 2 * tqm_k_lane() + 1),
                       ${mma.aux_bytes > 0 and "aux + K_AUX_BYTES, begin + GROUPS * K_BEGIN_BYTES" or "0, 0"}, weights, o, OUTPUTS);
 % else
+%     local scaled_once = not v_gains and mma.sub_tiles > 1 and mma.chunks == 1
+%     if scaled_once then
+        TQG_UNROLL
+        for (int i = 0; i < GROUPS * WEIGHTS; i++)
+            weights[i] = tqg_h2_mul(weights[i], v[0].scales[i % WEIGHTS]);
+%     end
         ${each_sub_tile("        ")} {
 %     if not mma.ahead then
             v_load_words(IN_SHARED, v_tile, c, v + c);
@@ -475,6 +485,8 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 %     if v_gains then
             v_tile_outputs(GROUPS, v_bytes, v[c].words, aux + TQM_SUB_TILES * K_GAIN_BYTES + c * TQM_V_GAIN_BYTES, weights,
                            o + c * TQM_TILE_OUTPUTS, OUTPUTS);
+%     elseif scaled_once then
+            v_tile_outputs(GROUPS, v_bytes, v[c].words, 0, weights, o + c * TQM_TILE_OUTPUTS, OUTPUTS);
 %     else
             tqg_u32 scaled[GROUPS * WEIGHTS];
             TQG_UNROLL
