@@ -14,13 +14,19 @@ static inline uint32_t is_bad(float value) {
 }
 
 int tq_first_not_finite(const float *x, const float *mean, int n) {
-    uint32_t bad = 0;
-    if (mean)
-        for (int i = 0; i < n; i++)
-            bad |= is_bad(x[i] - mean[i]);
-    else
-        for (int i = 0; i < n; i++)
-            bad |= is_bad(x[i]);
+    enum { RUN = 16 }; /* values that are looked at together: several vectors, so that the loop itself costs little */
+    uint32_t bad = 0, seen[RUN] = {0};
+    int j = 0;
+    for (; !mean && j + RUN <= n; j += RUN)
+        for (int k = 0; k < RUN; k++)
+            seen[k] |= is_bad(x[j + k]);
+    for (; mean && j + RUN <= n; j += RUN)
+        for (int k = 0; k < RUN; k++)
+            seen[k] |= is_bad(x[j + k] - mean[j + k]);
+    for (; j < n; j++)
+        bad |= is_bad(mean ? x[j] - mean[j] : x[j]);
+    for (int k = 0; k < RUN; k++)
+        bad |= seen[k];
     int i = bad ? 0 : n;
     while (i < n && isfinite(mean ? x[i] - mean[i] : x[i]))
         i++;
