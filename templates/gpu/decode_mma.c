@@ -3,6 +3,7 @@
 % -- Chunks of a tile are added up with a scale each; a single chunk's scores stay without until they become weights.
 % local chunk_scales = not rows and mma.chunks > 1 and (bytes or not k_gains)
 % local added_up = chunk_scales or bytes and mma.sub_tiles > 1
+% local loads_late = added_up and not mma.ahead and not mma.ring -- K and V of one sub-tile at a time in registers
 % local scaled_later = not rows and (bytes or mma.chunks == 1 and not k_gains)
 % local scaled_at_once = scaled_later and (bias > 0 or mma.scaled_at_once) -- the bias is scaled already
 % -- What multiplies weights before they meet V: scales or gains, or nothing.
@@ -352,6 +353,9 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 %         end
 %     end
 %     if added_up then
+%         if loads_late then
+            tqg_in_order();
+%         end
             float part[GROUPS * SCORES];
             TQG_UNROLL
             for (int i = 0; i < GROUPS * SCORES; i++)
@@ -480,6 +484,9 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 %     end
         ${each_sub_tile("        ")} {
 %     if not mma.ahead then
+%         if loads_late then
+            tqg_in_order();
+%         end
             v_load_words(IN_SHARED, v_tile, c, v + c);
 %     end
 %     if v_gains then

@@ -273,6 +273,8 @@ TQG_FN tqg_u32 tqg_shfl_u(tqg_u32 x, int lane) {
     asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane));
     return y;
 }
+TQG_FN void tqg_in_order(void) {
+}
 /* ptxas sees through a mov and through an exchange of what all lanes know, but not through this. */
 TQG_FN tqg_u32 tqg_keep(tqg_u32 x) {
     const tqg_u32 lane = (tqg_u32)tqg_lane();

@@ -57,6 +57,9 @@ TQG_FN tqg_u32 tqg_bits(float x) {
 TQG_FN float tqg_float(tqg_u32 bits) {
     return __builtin_bit_cast(float, bits);
 }
+TQG_FN void tqg_in_order(void) {
+    __builtin_amdgcn_sched_barrier(0);
+}
 TQG_FN tqg_u32 tqg_keep(tqg_u32 x) {
     return x;
 }

@@ -77,6 +77,7 @@ TQG_FN float tqg_float(tqg_u32 bits) {
 #else
 #define tqg_keep(x) (x)
 #endif
+#define tqg_in_order() ((void)0)
 TQG_FN tqg_u32 tqg_select(tqg_u32 mask, tqg_u32 a, tqg_u32 b) {
     return (mask & a) | (~mask & b);
 }
