@@ -1,7 +1,7 @@
 -- How kernel tile lays rows out in shared memory and deals V out to lanes: numbers that templates/gpu/tile_rows.h and the
 -- geometry of kernels share. k and v: what templates see of the two formats, or anything with these of its names.
 
-local PREFETCH = 12 -- 16-byte loads that a lane has registers for ahead
+local PREFETCH, PREFETCH_BESIDE_GAINS = 12, 8 -- 16-byte loads that a lane has registers for ahead; gains: of two chunks
 
 local function ceil_div(a, b)
     return (a + b - 1) // b
@@ -25,7 +25,7 @@ end
 return function(k, v, warp)
     local out = { k = staged(k, warp), v = staged(v, warp) }
     out.region = math.max(out.k.bytes, out.v.bytes)
-    out.prefetch = out.k.loads + out.v.loads <= PREFETCH
+    out.prefetch = out.k.loads + out.v.loads <= ((k.subs or 0) > 0 and v.head_dim > 128 and PREFETCH_BESIDE_GAINS or PREFETCH)
     out.columns = v.bits < 8 and v.n_blocks * (v.full_units + (v.tail and 1 or 0)) * 4 or v.head_dim // 8
     out.per_lane = ceil_div(out.columns, warp)
     out.parts = 1
