@@ -16,12 +16,9 @@ TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride,
         memcpy(out->q + h * HEAD_DIM, q + (size_t)h * q_head_stride, HEAD_DIM * sizeof *q);
 }
 
-/* How many vectors of values, at most 8, the sums of all heads leave registers for. */
+/* How many vectors of values the sums of all heads leave registers for. No loop: it must be known before others unroll. */
 TQV_INLINE int value_vectors(const int gqa) {
-    int n = 8;
-    while (n > 1 && gqa * n > TQV_SUMS)
-        n /= 2;
-    return n;
+    return gqa * 8 <= TQV_SUMS ? 8 : gqa * 4 <= TQV_SUMS ? 4 : gqa * 2 <= TQV_SUMS ? 2 : 1;
 }
 
 /* Products of `keys` neighbouring rows with all heads. */

@@ -720,8 +720,8 @@ DECODE(tq_decode_d64_g1_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_G
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0x5a5b02ae5568c2c1u);
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0x5a5b02ae5568c281u);
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_tile_cpu__c, tqk_q8_0_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x5a5b02ae5568c2c1u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 64, 64, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x2cb36afa96479b61u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 64, 64, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x2cb36afa96479b21u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 64, 64, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x10d549b50c57a4c1u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 64, 64, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x10d549b50c57a481u);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0xa46a0d83f81627e1u);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0xa46a0d83f81627a1u);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_tile_cpu__c, tqk_turbo3_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0xa46a0d83f81627e1u);
@@ -737,8 +737,8 @@ DECODE(tq_decode_d64_g4_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_G
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0x5a5b02ae5568c2c1u);
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0x5a5b02ae5568c281u);
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_tile_cpu__c, tqk_q8_0_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x5a5b02ae5568c2c1u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 64, 64, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x2cb36afa96479b61u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 64, 64, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x2cb36afa96479b21u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 64, 64, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x10d549b50c57a4c1u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 64, 64, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x10d549b50c57a481u);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0xa46a0d83f81627e1u);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0xa46a0d83f81627a1u);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_tile_cpu__c, tqk_turbo3_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0xa46a0d83f81627e1u);
@@ -754,8 +754,8 @@ DECODE(tq_decode_d64_g8_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_G
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0x5a5b02ae5568c2c1u);
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0x5a5b02ae5568c281u);
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_tile_cpu__c, tqk_q8_0_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x5a5b02ae5568c2c1u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 64, 64, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x2cb36afa96479b61u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 64, 64, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x2cb36afa96479b21u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 64, 64, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x10d549b50c57a4c1u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 64, 64, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x10d549b50c57a481u);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0xf308cd6b2206baa1u);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0xf308cd6b2206ba61u);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_tile_cpu__c, tqk_turbo3_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0xf308cd6b2206baa1u);
@@ -771,8 +771,8 @@ DECODE(tq_decode_d128_g1_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x2660e179cb6e9761u);
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0x2660e179cb6e9721u);
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_tile_cpu__c, tqk_q8_0_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x2660e179cb6e9761u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 32, 32, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0xe4f509c2f9dc6141u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 32, 32, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0xe4f509c2f9dc6101u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 32, 32, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x9ab6468214430421u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 32, 32, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x9ab64682144303e1u);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0xf308cd6b2206baa1u);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0xf308cd6b2206ba61u);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_tile_cpu__c, tqk_turbo3_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0xf308cd6b2206baa1u);
@@ -788,8 +788,8 @@ DECODE(tq_decode_d128_g4_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x2660e179cb6e9761u);
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0x2660e179cb6e9721u);
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_tile_cpu__c, tqk_q8_0_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x2660e179cb6e9761u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 32, 32, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0xe4f509c2f9dc6141u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 32, 32, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0xe4f509c2f9dc6101u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 32, 32, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x9ab6468214430421u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 32, 32, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x9ab64682144303e1u);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0xf308cd6b2206baa1u);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0xf308cd6b2206ba61u);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_tile_cpu__c, tqk_turbo3_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0xf308cd6b2206baa1u);
@@ -805,8 +805,8 @@ DECODE(tq_decode_d128_g8_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x2660e179cb6e9761u);
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0x2660e179cb6e9721u);
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_tile_cpu__c, tqk_q8_0_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x2660e179cb6e9761u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 32, 32, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0xe4f509c2f9dc6141u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 32, 32, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0xe4f509c2f9dc6101u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 32, 32, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x9ab6468214430421u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 32, 32, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x9ab64682144303e1u);
 ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x0faa23f9160ac067u);
 ROWS(tq_append_d64_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x0faa23f9160ac067u);
 ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0xe8fdfb0a4ffbc184u);
@@ -817,7 +817,7 @@ ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain
 ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0xe66a0c88b15717a1u);
 ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0xcfeb917a2072c670u);
 ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0xcfeb917a2072c670u);
-ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0x9bb13683ff4aa84bu);
+ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0x00b20648a1aa3160u);
 ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x93d3ede106abce91u);
 ROWS(tq_append_d128_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x93d3ede106abce91u);
 ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0x88997c46180d0b43u);
@@ -828,7 +828,7 @@ ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_ga
 ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x52231267c622684cu);
 ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x7591414f3ac86c6bu);
 ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x7591414f3ac86c6bu);
-ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0xd630c8561fc2c7fcu);
+ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0x3643fb2f415635c5u);
 ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0xa12cc5b298b4af1bu);
 ROWS(tq_append_d64_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0xa12cc5b298b4af1bu);
 ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x3cd4a3585040965eu);
@@ -839,7 +839,7 @@ ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain
 ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x23f92809cf4388a1u);
 ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0x96dc4d5beb9f43f2u);
 ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0x96dc4d5beb9f43f2u);
-ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0x9d6f109e4da63ab7u);
+ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0x1c901f942156bb02u);
 ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x6ba1bbb1d20433b1u);
 ROWS(tq_append_d128_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x6ba1bbb1d20433b1u);
 ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0x8c4d446ac20f98bfu);
@@ -850,7 +850,7 @@ ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_ga
 ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0xd4de17b62ac5f696u);
 ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0xbd3c7c52474f7297u);
 ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0xbd3c7c52474f7297u);
-ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0x1b311d9490c2e0e6u);
+ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0x70df277a899615fdu);
 ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x0faa23f9160ac067u);
 ROWS(tq_dequantise_d64_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x0faa23f9160ac067u);
 ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0xe8fdfb0a4ffbc184u);
@@ -861,7 +861,7 @@ ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, 
 ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0xe66a0c88b15717a1u);
 ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0xcfeb917a2072c670u);
 ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0xcfeb917a2072c670u);
-ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x9bb13683ff4aa84bu);
+ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x00b20648a1aa3160u);
 ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x93d3ede106abce91u);
 ROWS(tq_dequantise_d128_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x93d3ede106abce91u);
 ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0x88997c46180d0b43u);
@@ -872,7 +872,7 @@ ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL
 ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x52231267c622684cu);
 ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x7591414f3ac86c6bu);
 ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x7591414f3ac86c6bu);
-ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0xd630c8561fc2c7fcu);
+ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x3643fb2f415635c5u);
 ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0xa12cc5b298b4af1bu);
 ROWS(tq_dequantise_d64_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0xa12cc5b298b4af1bu);
 ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x3cd4a3585040965eu);
@@ -883,7 +883,7 @@ ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, 
 ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x23f92809cf4388a1u);
 ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0x96dc4d5beb9f43f2u);
 ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0x96dc4d5beb9f43f2u);
-ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x9d6f109e4da63ab7u);
+ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x1c901f942156bb02u);
 ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x6ba1bbb1d20433b1u);
 ROWS(tq_dequantise_d128_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x6ba1bbb1d20433b1u);
 ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0x8c4d446ac20f98bfu);
@@ -894,7 +894,7 @@ ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128
 ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0xd4de17b62ac5f696u);
 ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0xbd3c7c52474f7297u);
 ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0xbd3c7c52474f7297u);
-ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x1b311d9490c2e0e6u);
+ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x70df277a899615fdu);
 ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x0faa23f9160ac067u);
 ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xe8fdfb0a4ffbc184u);
 ROWS(tq_repack_d64_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xf08e9b3de7d4fdbeu);
@@ -925,7 +925,7 @@ PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D6
 PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xfdf6586ac9f15821u);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x5a5b02ae5568c241u);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5a5b02ae5568c241u);
-PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x2cb36afa96479ae1u);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x10d549b50c57a441u);
 PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0xa46a0d83f8162761u);
 PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa46a0d83f8162761u);
 PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x1965c23ae9930fc1u);
@@ -936,7 +936,7 @@ PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D6
 PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xfdf6586ac9f15821u);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x5a5b02ae5568c241u);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5a5b02ae5568c241u);
-PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x2cb36afa96479ae1u);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x10d549b50c57a441u);
 PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0xa46a0d83f8162761u);
 PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa46a0d83f8162761u);
 PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x1965c23ae9930fc1u);
@@ -947,7 +947,7 @@ PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D6
 PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xfdf6586ac9f15821u);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x5a5b02ae5568c241u);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x5a5b02ae5568c241u);
-PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x2cb36afa96479ae1u);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x10d549b50c57a441u);
 PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0xf308cd6b2206ba21u);
 PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xf308cd6b2206ba21u);
 PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x0879e48923735be1u);
@@ -958,7 +958,7 @@ PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_
 PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x1a944df63a3f16c1u);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x2660e179cb6e96e1u);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x2660e179cb6e96e1u);
-PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xe4f509c2f9dc60c1u);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x9ab64682144303a1u);
 PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0xf308cd6b2206ba21u);
 PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xf308cd6b2206ba21u);
 PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x0879e48923735be1u);
@@ -969,7 +969,7 @@ PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_
 PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x1a944df63a3f16c1u);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x2660e179cb6e96e1u);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x2660e179cb6e96e1u);
-PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xe4f509c2f9dc60c1u);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x9ab64682144303a1u);
 PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0xf308cd6b2206ba21u);
 PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xf308cd6b2206ba21u);
 PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x0879e48923735be1u);
@@ -980,7 +980,7 @@ PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_
 PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x1a944df63a3f16c1u);
 PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0x2660e179cb6e96e1u);
 PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x2660e179cb6e96e1u);
-PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xe4f509c2f9dc60c1u);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x9ab64682144303a1u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128,

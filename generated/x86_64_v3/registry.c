@@ -720,8 +720,8 @@ DECODE(tq_decode_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64,
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x5a3b1227587215b1u);
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 241, 241, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x5a3b122758721571u);
 DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 241, 241, tqk_q8_0_d64_k_g1_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3b1227587215b1u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 64, 64, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x88d704336c04f431u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 64, 64, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x88d704336c04f3f1u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 64, 64, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xf942b5734f3d8311u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 64, 64, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xf942b5734f3d82d1u);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xfe809b90f5572751u);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 586, 586, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xfe809b90f5572711u);
 DECODE(tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 586, 586, tqk_turbo3_d64_k_g4_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xfe809b90f5572751u);
@@ -737,8 +737,8 @@ DECODE(tq_decode_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64,
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x5a3b1227587215b1u);
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 241, 241, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x5a3b122758721571u);
 DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 241, 241, tqk_q8_0_d64_k_g4_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3b1227587215b1u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 64, 64, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x88d704336c04f431u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 64, 64, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x88d704336c04f3f1u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 64, 64, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xf942b5734f3d8311u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 64, 64, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xf942b5734f3d82d1u);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xfe809b90f5572751u);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 586, 586, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xfe809b90f5572711u);
 DECODE(tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 586, 586, tqk_turbo3_d64_k_g8_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xfe809b90f5572751u);
@@ -754,8 +754,8 @@ DECODE(tq_decode_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64,
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x5a3b1227587215b1u);
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 241, 241, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x5a3b122758721571u);
 DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 241, 241, tqk_q8_0_d64_k_g8_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3b1227587215b1u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 64, 64, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x88d704336c04f431u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 64, 64, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x88d704336c04f3f1u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 64, 64, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xf942b5734f3d8311u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 64, 64, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xf942b5734f3d82d1u);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x506fd5c0c304d551u);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 293, 293, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x506fd5c0c304d511u);
 DECODE(tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 293, 293, tqk_turbo3_d128_k_g1_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x506fd5c0c304d551u);
@@ -771,8 +771,8 @@ DECODE(tq_decode_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D12
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xc2b73ba3e28ff3d1u);
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 121, 121, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xc2b73ba3e28ff391u);
 DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 121, 121, tqk_q8_0_d128_k_g1_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc2b73ba3e28ff3d1u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 32, 32, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x50237e3b5b037891u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 32, 32, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x50237e3b5b037851u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 32, 32, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xd0f2b754ff6f4571u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 32, 32, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xd0f2b754ff6f4531u);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x506fd5c0c304d551u);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 293, 293, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x506fd5c0c304d511u);
 DECODE(tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 293, 293, tqk_turbo3_d128_k_g4_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x506fd5c0c304d551u);
@@ -788,8 +788,8 @@ DECODE(tq_decode_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D12
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xc2b73ba3e28ff3d1u);
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 121, 121, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xc2b73ba3e28ff391u);
 DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 121, 121, tqk_q8_0_d128_k_g4_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc2b73ba3e28ff3d1u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 32, 32, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x50237e3b5b037891u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 32, 32, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x50237e3b5b037851u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 32, 32, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xd0f2b754ff6f4571u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 32, 32, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xd0f2b754ff6f4531u);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x506fd5c0c304d551u);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 293, 293, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x506fd5c0c304d511u);
 DECODE(tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 293, 293, tqk_turbo3_d128_k_g8_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x506fd5c0c304d551u);
@@ -805,8 +805,8 @@ DECODE(tq_decode_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D12
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xc2b73ba3e28ff3d1u);
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 121, 121, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xc2b73ba3e28ff391u);
 DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 121, 121, tqk_q8_0_d128_k_g8_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc2b73ba3e28ff3d1u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 32, 32, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x50237e3b5b037891u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 32, 32, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x50237e3b5b037851u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 32, 32, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xd0f2b754ff6f4571u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 32, 32, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xd0f2b754ff6f4531u);
 ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0xe3785334da209ad6u);
 ROWS(tq_append_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xe3785334da209ad6u);
 ROWS(tq_append_d64_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x5a3e90c2741c5583u);
@@ -817,7 +817,7 @@ ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, 
 ROWS(tq_append_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x0113176743e91cf1u);
 ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x6c54f6168a22b1c3u);
 ROWS(tq_append_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x6c54f6168a22b1c3u);
-ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0xd17c08923d18f94fu);
+ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0xae645c482137c3b8u);
 ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0xe2d813932960db66u);
 ROWS(tq_append_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xe2d813932960db66u);
 ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0xef34b5c7a2a7f0a4u);
@@ -828,7 +828,7 @@ ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL
 ROWS(tq_append_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x83ace93b4e6c6300u);
 ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0xd18d3e472fefa0f2u);
 ROWS(tq_append_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd18d3e472fefa0f2u);
-ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x7a8e1ec9ec9f898cu);
+ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0xff56de1ac3e7f805u);
 ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0xb87fd869a9bc336cu);
 ROWS(tq_append_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb87fd869a9bc336cu);
 ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x82863d7ebf37ef1fu);
@@ -839,7 +839,7 @@ ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, 
 ROWS(tq_append_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xeb00b5738c1d81f1u);
 ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x8b5dac1e5cd50adfu);
 ROWS(tq_append_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x8b5dac1e5cd50adfu);
-ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x54d28baebd71a1d3u);
+ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0xe855e938bc8b664au);
 ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x0b0f523b2829a0dcu);
 ROWS(tq_append_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x0b0f523b2829a0dcu);
 ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x3d01cb138f2bebdeu);
@@ -850,7 +850,7 @@ ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128
 ROWS(tq_append_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xad26b3f64221be02u);
 ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x8ea18d6a4125f9d0u);
 ROWS(tq_append_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x8ea18d6a4125f9d0u);
-ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x730cef7efce995f6u);
+ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x6f136947ca0cf45du);
 ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0xe3785334da209ad6u);
 ROWS(tq_dequantise_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xe3785334da209ad6u);
 ROWS(tq_dequantise_d64_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x5a3e90c2741c5583u);
@@ -861,7 +861,7 @@ ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64
 ROWS(tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x0113176743e91cf1u);
 ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x6c54f6168a22b1c3u);
 ROWS(tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x6c54f6168a22b1c3u);
-ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0xd17c08923d18f94fu);
+ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0xae645c482137c3b8u);
 ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0xe2d813932960db66u);
 ROWS(tq_dequantise_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xe2d813932960db66u);
 ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0xef34b5c7a2a7f0a4u);
@@ -872,7 +872,7 @@ ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D1
 ROWS(tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x83ace93b4e6c6300u);
 ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0xd18d3e472fefa0f2u);
 ROWS(tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xd18d3e472fefa0f2u);
-ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x7a8e1ec9ec9f898cu);
+ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0xff56de1ac3e7f805u);
 ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0xb87fd869a9bc336cu);
 ROWS(tq_dequantise_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xb87fd869a9bc336cu);
 ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x82863d7ebf37ef1fu);
@@ -883,7 +883,7 @@ ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAI
 ROWS(tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xeb00b5738c1d81f1u);
 ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x8b5dac1e5cd50adfu);
 ROWS(tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x8b5dac1e5cd50adfu);
-ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x54d28baebd71a1d3u);
+ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0xe855e938bc8b664au);
 ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x0b0f523b2829a0dcu);
 ROWS(tq_dequantise_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x0b0f523b2829a0dcu);
 ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x3d01cb138f2bebdeu);
@@ -894,7 +894,7 @@ ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GA
 ROWS(tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xad26b3f64221be02u);
 ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x8ea18d6a4125f9d0u);
 ROWS(tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x8ea18d6a4125f9d0u);
-ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x730cef7efce995f6u);
+ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x6f136947ca0cf45du);
 ROWS(tq_repack_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xe3785334da209ad6u);
 ROWS(tq_repack_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x5a3e90c2741c5583u);
 ROWS(tq_repack_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xe95e47f19412bfbeu);
@@ -925,7 +925,7 @@ PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_
 PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x4e9c3ccd4180f771u);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x5a3b122758721531u);
 PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3b122758721531u);
-PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x88d704336c04f3b1u);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf942b5734f3d8291u);
 PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xfe809b90f55726d1u);
 PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xfe809b90f55726d1u);
 PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x3f4d3e33a4ce9d31u);
@@ -936,7 +936,7 @@ PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_
 PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x4e9c3ccd4180f771u);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x5a3b122758721531u);
 PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3b122758721531u);
-PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x88d704336c04f3b1u);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf942b5734f3d8291u);
 PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xfe809b90f55726d1u);
 PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xfe809b90f55726d1u);
 PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x3f4d3e33a4ce9d31u);
@@ -947,7 +947,7 @@ PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_
 PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x4e9c3ccd4180f771u);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x5a3b122758721531u);
 PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5a3b122758721531u);
-PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x88d704336c04f3b1u);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xf942b5734f3d8291u);
 PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x506fd5c0c304d4d1u);
 PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x506fd5c0c304d4d1u);
 PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x8ebef0cda34e3511u);
@@ -958,7 +958,7 @@ PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPE
 PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x935c0d2402087991u);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xc2b73ba3e28ff351u);
 PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc2b73ba3e28ff351u);
-PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x50237e3b5b037811u);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xd0f2b754ff6f44f1u);
 PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x506fd5c0c304d4d1u);
 PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x506fd5c0c304d4d1u);
 PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x8ebef0cda34e3511u);
@@ -969,7 +969,7 @@ PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPE
 PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x935c0d2402087991u);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xc2b73ba3e28ff351u);
 PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc2b73ba3e28ff351u);
-PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x50237e3b5b037811u);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xd0f2b754ff6f44f1u);
 PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x506fd5c0c304d4d1u);
 PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x506fd5c0c304d4d1u);
 PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x8ebef0cda34e3511u);
@@ -980,7 +980,7 @@ PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPE
 PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x935c0d2402087991u);
 PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xc2b73ba3e28ff351u);
 PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc2b73ba3e28ff351u);
-PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x50237e3b5b037811u);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xd0f2b754ff6f44f1u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128,
