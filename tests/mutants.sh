@@ -25,7 +25,7 @@ mutant "one key too many at the tail" "$kernels/attention.c" \
 mutant "one row too few staged at the tail" "$kernels/rows.h" \
     's/for (int r = 0; r < n; r++)/for (int r = 0; r < n - 1; r++)/'
 mutant "position of ALiBi off by one" "$kernels/attention.c" 's/first - before - job->query_position/& + 1/'
-mutant "score bias turned the wrong way" "$kernels/attention.c" 's/beta \* cosine\[p\] - alpha/beta * cosine[p] + alpha/'
+mutant "score bias turned the wrong way" "$kernels/attention.c" 's/tqv_sub(tqv_mul(beta, cosine)/tqv_add(tqv_mul(beta, cosine)/'
 mutant "score bias of one position too many" "$kernels/attention.c" 's/skipped = first % TQ_BIAS_STEP/skipped = (first + 1) % TQ_BIAS_STEP/'
 mutant "first page for all" "$kernels/attention.c" 's/head->pages\[slot \/ head->page_slots\]/head->pages[0]/'
 mutant "heads that take turns start anew" "$source/runtime/launch.c" 's/from == begin, by_turns/1, by_turns/'
