@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
 #include "memory.h"
 
 static bool same_name(const char *a, const char *b) {
@@ -70,8 +69,7 @@ void contract_sizes(const tq_device *device, int *n_kv, int *n_kv_heads) {
 }
 
 int contract_values(const contract *c, tq_side side) {
-    bool attends = c->op == TQ_OP_DECODE || c->op == TQ_OP_PREFILL;
-    return attends && side == TQ_SIDE_V ? tq_v_head_dim(c->head_dim) : c->head_dim;
+    return tq_attends(c->op) && side == TQ_SIDE_V ? tq_v_head_dim(c->head_dim) : c->head_dim;
 }
 
 tq_plan_desc contract_plan(const contract *c, int n_kv_heads, int max_n_kv, int threads) {
@@ -207,10 +205,6 @@ static void append(contract_array *list, contract c, const contract_axes *axes) 
     }
 }
 
-static bool attends(tq_op op) {
-    return op == TQ_OP_DECODE || op == TQ_OP_PREFILL;
-}
-
 /* What a layout has of the formats chosen. */
 static name_list common_names(const name_list *chosen, const name_list *legal) {
     name_list common = {0};
@@ -261,7 +255,7 @@ int contract_list(const contract_axes *axes, contract **out) {
         cli_fail("--op %s: this build holds no kernel for it", axes->op);
     choose_names("layout", &axes->layouts, &build.layouts);
     int_list head_dims = choose_ints("head-dim", &axes->head_dims, &build.head_dims);
-    int_list gqas = attends(op) ? choose_ints("gqa", &axes->gqas, &build.gqas) : cli_one_int(0);
+    int_list gqas = tq_attends(op) ? choose_ints("gqa", &axes->gqas, &build.gqas) : cli_one_int(0);
     name_list k = choose_names("k", &axes->k, &build.k), v = choose_names("v", &axes->v, &build.v);
     for (int i = 0; i < head_dims.n * gqas.n * axes->layouts.n; i++) {
         const int layout = i % axes->layouts.n, shape = i / axes->layouts.n;
@@ -272,9 +266,9 @@ int contract_list(const contract_axes *axes, contract **out) {
         const name_list one = cli_one_name(base.layout);
         const build_axes has = build_axes_of(device, op, &one);
         const name_list layout_k = common_names(&k, &has.k), layout_v = common_names(&v, &has.v);
-        (attends(op) ? append_pairs : append_sides)(&list, base, axes, &layout_k, &layout_v);
+        (tq_attends(op) ? append_pairs : append_sides)(&list, base, axes, &layout_k, &layout_v);
     }
-    if (axes->biases.n && !attends(op))
+    if (axes->biases.n && !tq_attends(op))
         cli_fail("--bias: kernels of --op %s take no score bias", axes->op);
     if (!list.n)
         cli_fail("--scales: no format asked for has such a scale mode; tq info lists those of each");

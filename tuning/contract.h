@@ -4,7 +4,7 @@
 #define TQ_CONTRACT_H
 
 #include "cli.h"
-#include "tq.h"
+#include "internal.h"
 
 typedef struct contract {
     tq_op op;
@@ -42,10 +42,8 @@ typedef struct contract_axes {
 /* What more there is to time. */
 #define CONTRACT_TIMING_OPTIONS(axes)                                                                                  \
     {"scales", "LIST", CLI_NAMES, &(axes).modes, 0, 0, "scale modes of formats that have them: none, nc, searched"},   \
-    {"bias", "LIST", CLI_INTS, &(axes).biases, 0, CONTRACT_MAX_BIAS, "pairs of a score bias (0)"}
+    {"bias", "LIST", CLI_INTS, &(axes).biases, 0, TQ_MAX_BIAS_PAIRS, "pairs of a score bias (0)"}
 /* clang-format on */
-
-enum { CONTRACT_MAX_BIAS = 64 };
 
 /* How large problems are unless the options say it: the SIMT executor is slow. */
 enum { CONTRACT_N_KV = 16384, CONTRACT_SIMT_N_KV = 256, CONTRACT_KV_HEADS = 8, CONTRACT_SIMT_KV_HEADS = 1 };

@@ -300,6 +300,7 @@ int harness_add(harness *h, const contract *c, const char *pin) {
     const tq_device *device = h->options.device;
     contestant *one = next_contestant(h);
     one->of = *c;
+    one->of.mode = contract_mode(c, c->side); /* of what it appends */
     tq_plan_desc desc = contract_plan(c, h->options.n_kv_heads, h->options.n_kv, pool_threads(h->options.pool));
     desc.effort = pin ? TQ_EFFORT_PINNED : TQ_EFFORT_DEFAULT;
     desc.pin = pin;
@@ -402,7 +403,7 @@ static void launch_on_thread(void *context, int thread_index, int thread_count) 
                                      .x_head_stride = head_dim,
                                      .first_slot = first_slot,
                                      .cache = side,
-                                     .mode = contract_mode(&one->of, one->of.side)};
+                                     .mode = one->of.mode};
         cli_check(tq_append(one->plan, &args, &launch));
         break;
     }

@@ -78,7 +78,7 @@ int command_plan(int argc, char **argv) {
         options};
     cli_parse(&command, argc, argv, NULL);
     cli_check(tq_op_parse(op, &c.op));
-    const bool attends = c.op == TQ_OP_DECODE || c.op == TQ_OP_PREFILL;
+    const bool attends = tq_attends(c.op);
     if (attends) {
         c.k = c.k ? c.k : c.v;
         c.v = c.v ? c.v : c.k;
