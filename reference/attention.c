@@ -51,11 +51,15 @@ enum { DECODE_ROUNDINGS = 2 }; /* one more where there are gains */
 
 /* Rows of one KV head, decoded. Rows in f16 meet no integers: their unit values and scales are 0. */
 typedef struct ref_rows {
-    double *x;      /* [n][head_dim] */
-    double *unit;   /* [n][head_dim] with every stored scale times step replaced by 1 */
-    double *stored; /* [n][head_dim] before the last rotation */
-    double *scale;  /* [n] largest stored scale times step */
+    double *x;                /* [n][head_dim] */
+    double *unit;             /* [n][head_dim] with every stored scale times step replaced by 1 */
+    double *stored;           /* [n][head_dim] before the last rotation */
+    double *scale;            /* [n] largest stored scale times step */
+    double *norm, *unit_norm; /* [n] of x, of unit */
+    int *alike;               /* [n][head_dim] the first value whose `stored` is of the same size; NULL: nobody asks */
 } ref_rows;
+
+enum { ARRAYS_OF_VALUES = 3, ARRAYS_OF_ROWS = 3 };
 
 typedef struct ref_head {
     const tq_ref_shape *shape;
@@ -101,7 +105,8 @@ static void rotate_unit(const tq_format_spec *format, const tq_chunk *chunk, con
         unit[i] = fmax(fabs(unit[i]), sqrt(squares[i]));
 }
 
-static void decode_unit(const tq_format_spec *format, const uint8_t *row, double *unit, double *stored, double *scale) {
+static void decode_codes(const tq_format_spec *format, tq_side side, const uint8_t *row, double *x, double *unit,
+                         double *stored, double *scale) {
     tq_ref_codes codes;
     tq_ref_unpack(format, row, &codes);
     *scale = 0;
@@ -109,27 +114,42 @@ static void decode_unit(const tq_format_spec *format, const uint8_t *row, double
         double step = (double)format->steps[tq_ref_chunk_of(format, i) - format->chunks];
         *scale = fmax(*scale, fabs(codes.scale[i]) * step);
         unit[i] = tq_ref_level(format, &codes, i);
-        stored[i] = codes.scale[i] * step * unit[i];
+        x[i] = stored[i] = codes.scale[i] * step * unit[i];
     }
+    tq_ref_unrotate(format, side, x);
     for (int c = 0; format->rotated && c < format->n_chunks; c++) {
         int first = format->chunks[c].first_value;
         rotate_unit(format, &format->chunks[c], codes.scale + first, unit + first);
     }
 }
 
+static void find_alike(int d, const double *x, int *alike) {
+    for (int i = 0; i < d; i++) {
+        alike[i] = 0;
+        while (alike[i] < i && fabs(x[alike[i]]) != fabs(x[i]))
+            alike[i]++;
+    }
+}
+
 static void decode_rows(const tq_format_spec *format, tq_side side, const tq_cache *cache, const tq_cache *sinks,
                         int n_sink, int s, int h, int n, ref_rows *rows) {
     const tq_format_spec half = {.head_dim = format->head_dim, .bits = 16};
+    const int d = format->head_dim;
     for (int j = 0; j < n; j++) {
-        const tq_format_spec *own = j < n_sink ? &half : format;
         const uint8_t *row = row_at(j < n_sink ? sinks : cache, s, h, j);
-        size_t at = (size_t)j * (size_t)format->head_dim;
-        tq_ref_decode_row(own, side, row, NULL, rows->x + at);
-        rows->scale[j] = 0;
-        memset(rows->unit + at, 0, (size_t)format->head_dim * sizeof(double));
-        memcpy(rows->stored + at, rows->x + at, (size_t)format->head_dim * sizeof(double));
-        if (own->bits != 16)
-            decode_unit(own, row, rows->unit + at, rows->stored + at, &rows->scale[j]);
+        size_t at = (size_t)j * (size_t)d;
+        double *x = rows->x + at, *unit = rows->unit + at, *stored = rows->stored + at;
+        if (j < n_sink || format->bits == 16) {
+            tq_ref_decode_row(&half, side, row, NULL, x);
+            rows->scale[j] = 0;
+            memset(unit, 0, (size_t)d * sizeof(double));
+            memcpy(stored, x, (size_t)d * sizeof(double));
+        } else
+            decode_codes(format, side, row, x, unit, stored, &rows->scale[j]);
+        rows->norm[j] = norm(x, d);
+        rows->unit_norm[j] = norm(unit, d);
+        if (rows->alike)
+            find_alike(d, stored, rows->alike + at);
     }
 }
 
@@ -155,35 +175,26 @@ static int decode_roundings(const tq_format_spec *format) {
 }
 
 /* Of the roundings of k in q . k: equal values are rounded alike, so that the products of each are one term. */
-static double decode_error(int n, int d, const double *q, const double *k) {
-    double values[TQ_MAX_HEAD_DIM], products[TQ_MAX_HEAD_DIM], sum = 0, squares = 0;
-    int n_values = 0;
-    for (int i = 0; n && i < d; i++) {
-        int at = 0;
-        while (at < n_values && values[at] != fabs(k[i]))
-            at++;
-        if (at == n_values) {
-            values[n_values] = fabs(k[i]);
-            products[n_values++] = 0;
-        }
-        products[at] += q[i] * k[i];
-    }
-    for (int i = 0; i < n_values; i++) {
+static double decode_error(int n, int d, const double *q, const double *k, const int *alike) {
+    double products[TQ_MAX_HEAD_DIM] = {0}, sum = 0, squares = 0;
+    for (int i = 0; i < d; i++)
+        products[alike[i]] += q[i] * k[i];
+    for (int i = 0; i < d; i++) {
         sum += fabs(products[i]);
         squares += products[i] * products[i];
     }
     return rounded(n, sum, squares);
 }
 
-/* Of q . k in half precision, q and k as they meet. */
-static double half_error(int roundings_of_k, int d, const double *q, const double *k) {
-    double sum = 0, squares = 0;
+/* Of q . k in half precision, q and k as they meet; of f16 rows k has no roundings. */
+static double half_error(int roundings_of_k, int d, const double *q, const double *k, const int *alike) {
+    double sum = 0, squares = 0, of_k = roundings_of_k ? decode_error(roundings_of_k, d, q, k, alike) : 0;
     for (int i = 0; i < d; i++) {
         sum += fabs(q[i] * k[i]);
         squares += q[i] * k[i] * q[i] * k[i];
     }
     double subnormals = HALF_STEP / sqrt(12) * (norm(q, d) + norm(k, d) + sqrt(d));
-    return HALF_ROUNDOFF * (decode_error(roundings_of_k, d, q, k) + rounded(2, sum, squares)) + LAMBDA * subnormals;
+    return HALF_ROUNDOFF * (of_k + rounded(2, sum, squares)) + LAMBDA * subnormals;
 }
 
 /* The logit without a value; -INFINITY counts for nothing. */
@@ -230,12 +241,12 @@ static void prepare(const ref_head *head, const float *q, ref_query *query) {
 /* Of q . k_j. */
 static double product_error(const ref_head *head, const ref_query *query, int j) {
     const int d = head->d, is_f16 = head->k.scale[j] == 0;
-    const double *k = head->k.x + (size_t)j * (size_t)d, *stored = head->k.stored + (size_t)j * (size_t)d;
+    const size_t at = (size_t)j * (size_t)d;
     double rounding = (is_f16 ? 0 : query->step / sqrt(12)) + 4 * UNIT_ROUNDOFF * query->norm;
-    double error = LAMBDA * norm(k, d) * rounding;
+    double error = LAMBDA * head->k.norm[j] * rounding;
     if (head->shape->arithmetic == TQ_REF_HALVES)
-        error += is_f16 ? half_error(0, d, query->x, k)
-                        : half_error(decode_roundings(head->shape->k), d, query->rotated, stored);
+        error += half_error(is_f16 ? 0 : decode_roundings(head->shape->k), d, is_f16 ? query->x : query->rotated,
+                            head->k.stored + at, head->k.alike + at);
     return error;
 }
 
@@ -307,7 +318,7 @@ static void add_key(const ref_head *head, int j, double step, const double *out,
     const double *v = head->v.x + (size_t)j * (size_t)d, *unit = head->v.unit + (size_t)j * (size_t)d;
     double p = head->p[j], grown = p * expm1(head->logit_error[j]);
     double spread = format->rotated ? 1 / sqrt(format->chunks[0].size) : 0;
-    double v_spread = spread * norm(v, d), unit_spread = spread * norm(unit, d);
+    double v_spread = spread * head->v.norm[j], unit_spread = spread * head->v.unit_norm[j];
     int lost = is_lost(head, j, step);
     for (int i = 0; i < d; i++) {
         double moved = grown * fabs(v[i] - out[i]), size = p * (fabs(v[i]) + v_spread);
@@ -364,38 +375,52 @@ static void attend(ref_head *head, const tq_decode_args *args, int s, int query_
     }
 }
 
+/* Arrays for n rows of d values from memory on, which moves behind them. */
+static ref_rows rows_in(double **memory, size_t n, size_t d) {
+    double *x = *memory, *of_rows = x + ARRAYS_OF_VALUES * n * d;
+    *memory = of_rows + ARRAYS_OF_ROWS * n;
+    return (ref_rows){x, x + n * d, x + 2 * n * d, of_rows, of_rows + n, of_rows + 2 * n, NULL};
+}
+
+/* All sequences read the same rows. */
+static int one_cache(const tq_decode_args *args) {
+    return !args->k->seq_stride && !args->v->seq_stride && !args->k->pages && !args->n_sink;
+}
+
 int tq_ref_attention(const tq_ref_shape *shape, const tq_decode_args *args, double *out, double *bound, double *lse,
                      double *lse_bound) {
     int n_max = 1, d = shape->k->head_dim, v_values = shape->v->head_dim, n_heads = shape->n_kv_heads * shape->gqa;
     for (int s = 0; s < args->batch; s++)
         n_max = args->n_kv[s] > n_max ? args->n_kv[s] : n_max;
-    size_t of_k = (size_t)n_max * (size_t)d, of_v = (size_t)n_max * (size_t)v_values;
-    double *memory = malloc((3 * of_k + 3 * of_v + 4 * (size_t)n_max) * sizeof(double));
-    if (!memory)
+    const size_t n = (size_t)n_max, of_k = (size_t)d, of_v = (size_t)v_values;
+    double *memory = malloc(n * (ARRAYS_OF_VALUES * (of_k + of_v) + 2 * ARRAYS_OF_ROWS + 2) * sizeof(double));
+    int *alike = shape->arithmetic == TQ_REF_HALVES ? malloc(n * of_k * sizeof *alike) : NULL;
+    if (!memory || (shape->arithmetic == TQ_REF_HALVES && !alike)) {
+        free(memory);
+        free(alike);
         return -1;
-    double *v = memory + 3 * of_k, *scales = v + 3 * of_v;
-    ref_head head = {.shape = shape,
-                     .d = d,
-                     .v_values = v_values,
-                     .k = {memory, memory + of_k, memory + 2 * of_k, scales},
-                     .v = {v, v + of_v, v + 2 * of_v, scales + n_max},
-                     .p = scales + 2 * n_max,
-                     .logit_error = scales + 3 * n_max};
-    for (int s = 0; s < args->batch; s++) {
-        int n = args->n_kv[s];
-        head.n_kv = n;
-        head.begin = args->window > 0 && n > args->window ? n - args->window : 0;
-        for (int h = 0; h < n_heads; h++) {
-            if (h % shape->gqa == 0) {
-                int kv_head = h / shape->gqa;
-                decode_rows(shape->k, TQ_SIDE_K, args->k, args->sink_k, args->n_sink, s, kv_head, n, &head.k);
-                decode_rows(shape->v, TQ_SIDE_V, args->v, args->sink_v, args->n_sink, s, kv_head, n, &head.v);
-            }
-            size_t at = (size_t)s * (size_t)n_heads + (size_t)h;
-            attend(&head, args, s, h, out + at * (size_t)v_values, bound + at * (size_t)v_values, lse ? &lse[at] : NULL,
-                   lse ? &lse_bound[at] : NULL);
-        }
     }
+    double *rest = memory;
+    ref_head head = {.shape = shape, .d = d, .v_values = v_values};
+    head.k = rows_in(&rest, n, of_k);
+    head.v = rows_in(&rest, n, of_v);
+    head.k.alike = alike;
+    head.p = rest;
+    head.logit_error = rest + n;
+    for (int kv_head = 0; kv_head < shape->n_kv_heads; kv_head++)
+        for (int s = 0; s < args->batch; s++) {
+            head.n_kv = args->n_kv[s];
+            head.begin = args->window > 0 && head.n_kv > args->window ? head.n_kv - args->window : 0;
+            const int rows = one_cache(args) ? s ? 0 : n_max : head.n_kv; /* to decode */
+            decode_rows(shape->k, TQ_SIDE_K, args->k, args->sink_k, args->n_sink, s, kv_head, rows, &head.k);
+            decode_rows(shape->v, TQ_SIDE_V, args->v, args->sink_v, args->n_sink, s, kv_head, rows, &head.v);
+            for (int h = kv_head * shape->gqa; h < (kv_head + 1) * shape->gqa; h++) {
+                size_t at = (size_t)s * (size_t)n_heads + (size_t)h;
+                attend(&head, args, s, h, out + at * of_v, bound + at * of_v, lse ? &lse[at] : NULL,
+                       lse ? &lse_bound[at] : NULL);
+            }
+        }
     free(memory);
+    free(alike);
     return 0;
 }

@@ -28,15 +28,13 @@ uint16_t tq_ref_half_from_double(double x) {
 
 void tq_ref_transform(const tq_chunk *chunk, double *y) {
     int n = chunk->size, pow2 = chunk->pow2, odd = chunk->odd;
-    for (int half = 1; half < pow2; half *= 2) {
-        for (int i = 0; i < n; i++) {
-            if (!(i & half)) {
-                double a = y[i], b = y[i + half];
-                y[i] = (a + b) * sqrt(0.5);
-                y[i + half] = (a - b) * sqrt(0.5);
+    for (int half = 1; half < pow2; half *= 2)
+        for (int i = 0; i < n; i += 2 * half)
+            for (int j = i; j < i + half; j++) {
+                double a = y[j], b = y[j + half];
+                y[j] = (a + b) * sqrt(0.5);
+                y[j + half] = (a - b) * sqrt(0.5);
             }
-        }
-    }
     for (int j = 0; odd > 1 && j < pow2; j++) { /* R = I - (2/odd) J */
         double sum = 0;
         for (int a = 0; a < odd; a++)
@@ -68,10 +66,25 @@ static int bit_position(int bits, int n, int v, int bit) {
     return 8 * (4 * (slot / 2) + y) + 4 * (slot % 2) + shift;
 }
 
-static int get_index(int bits, int n, const uint8_t *unit, int v) {
+/* bit_position of all bits of a unit, worked out once by each thread. */
+typedef struct unit_map {
+    int known, at[32][8];
+} unit_map;
+
+static const unit_map *map_of(int bits, int n) {
+    static _Thread_local unit_map maps[9][2];
+    unit_map *map = &maps[bits][n == 32];
+    for (int v = 0; v < n && !map->known; v++)
+        for (int bit = 0; bit < bits; bit++)
+            map->at[v][bit] = bit_position(bits, n, v, bit);
+    map->known = 1;
+    return map;
+}
+
+static int get_index(int bits, const unit_map *map, const uint8_t *unit, int v) {
     int code = 0;
     for (int bit = 0; bit < bits; bit++) {
-        int at = bit_position(bits, n, v, bit);
+        int at = map->at[v][bit];
         code |= (unit[at / 8] >> at % 8 & 1) << bit;
     }
     if (bits == 4) /* a magnitude, and a sign in bit 0 */
@@ -79,10 +92,10 @@ static int get_index(int bits, int n, const uint8_t *unit, int v) {
     return bits == 8 ? (int8_t)code : code;
 }
 
-static void put_index(int bits, int n, uint8_t *unit, int v, int index) {
+static void put_index(int bits, const unit_map *map, uint8_t *unit, int v, int index) {
     int code = bits != 4 ? index : index < 8 ? 2 * (7 - index) + 1 : 2 * (index - 8);
     for (int bit = 0; bit < bits; bit++) {
-        int at = bit_position(bits, n, v, bit);
+        int at = map->at[v][bit];
         unit[at / 8] = (uint8_t)(unit[at / 8] & ~(1 << at % 8)) | (uint8_t)((code >> bit & 1) << at % 8);
     }
 }
@@ -105,10 +118,11 @@ void tq_ref_unpack(const tq_format_spec *format, const uint8_t *row, tq_ref_code
         row += header_bytes(format);
         for (int v = 0; v < format->block;) {
             int n = unit_size(format, v);
+            const unit_map *map = map_of(format->bits, n);
             for (int i = 0; i < n; i++) {
                 int sub = format->sub ? (v + i) / format->sub : 0;
                 codes->scale[first + v + i] = scale;
-                codes->index[first + v + i] = get_index(format->bits, n, row, i);
+                codes->index[first + v + i] = get_index(format->bits, map, row, i);
                 codes->gain[first + v + i] = format->sub ? gains[sub / 2] >> 4 * (sub % 2) & 15 : 0;
             }
             v += n;
@@ -128,8 +142,9 @@ void tq_ref_pack(const tq_format_spec *format, const tq_ref_codes *codes, uint8_
         row += header_bytes(format);
         for (int v = 0; v < format->block;) {
             int n = unit_size(format, v);
+            const unit_map *map = map_of(format->bits, n);
             for (int i = 0; i < n; i++)
-                put_index(format->bits, n, row, i, codes->index[first + v + i]);
+                put_index(format->bits, map, row, i, codes->index[first + v + i]);
             v += n;
             row += n * format->bits / 8;
         }
@@ -171,6 +186,13 @@ void tq_ref_rotate(const tq_format_spec *format, tq_side side, const float *x, c
     }
 }
 
+void tq_ref_unrotate(const tq_format_spec *format, tq_side side, double *y) {
+    if (format->rotated) {
+        apply_transform(format, y);
+        apply_signs(format, side, y);
+    }
+}
+
 void tq_ref_decode_row(const tq_format_spec *format, tq_side side, const uint8_t *row, const float *mean, double *x) {
     if (format->bits == 16) {
         for (int i = 0; i < format->head_dim; i++)
@@ -183,10 +205,7 @@ void tq_ref_decode_row(const tq_format_spec *format, tq_side side, const uint8_t
             x[i] = codes.scale[i] * step * tq_ref_level(format, &codes, i);
         }
     }
-    if (format->rotated) {
-        apply_transform(format, x);
-        apply_signs(format, side, x);
-    }
+    tq_ref_unrotate(format, side, x);
     for (int i = 0; mean && i < format->head_dim; i++)
         x[i] += (double)mean[i];
 }

@@ -31,6 +31,8 @@ const tq_chunk *tq_ref_chunk_of(const tq_format_spec *format, int i);
 
 /* y = T (signs . (x - mean)), the domain in which values are quantised; mean may be NULL. */
 void tq_ref_rotate(const tq_format_spec *format, tq_side side, const float *x, const float *mean, double *y);
+/* The way back, in place. */
+void tq_ref_unrotate(const tq_format_spec *format, tq_side side, double *y);
 void tq_ref_decode_row(const tq_format_spec *format, tq_side side, const uint8_t *row, const float *mean, double *x);
 /* Plain encoder: TQ_SCALE_NONE or TQ_SCALE_NC where the format has modes; gains by exhaustive search. */
 void tq_ref_encode_row(const tq_format_spec *format, tq_side side, const float *x, const float *mean,

@@ -276,14 +276,12 @@ static void check_row(const job *j, int i, const float *x, const float *mean, co
 
 static void check_bytes(const job *j) {
     int d = j->format->head_dim;
-    random_state r = random_stream(11);
-    float *x = malloc((size_t)(N_ROWS * d) * sizeof *x), mean[TQ_MAX_HEAD_DIM];
+    const float *normals = normals_of(11, (N_ROWS + 1) * d), *mean = normals + N_ROWS * d;
+    float *x = malloc((size_t)(N_ROWS * d) * sizeof *x);
     assert_non_null(x);
-    random_normals(&r, x, N_ROWS * d);
-    random_normals(&r, mean, d);
     for (int i = 0; i < N_ROWS; i++)
         for (int v = 0; v < d; v++)
-            x[i * d + v] *= (v % 29 == 3 ? 8.0f : 1.0f) * exp2f((float)(i % 17 - 8));
+            x[i * d + v] = normals[i * d + v] * (v % 29 == 3 ? 8.0f : 1.0f) * exp2f((float)(i % 17 - 8));
     for (int centred = 0; centred < 2; centred++) {
         buffer rows;
         assert_int_equal(append_rows(j, x, centred ? mean : NULL, N_ROWS, &rows), TQ_OK);
@@ -359,10 +357,7 @@ static void check_distortion(const job *j) {
     int is_searched = j->mode == TQ_SCALE_SEARCHED || j->format->sub;
     if (j->format->bits > 4 || (is_searched && d % 128 != 0)) /* those pins are known for chunks of 128 */
         return;
-    random_state r = random_stream(12);
-    float *x = malloc((size_t)n * (size_t)d * sizeof *x);
-    assert_non_null(x);
-    random_normals(&r, x, n * d);
+    const float *x = normals_of(12, n * d);
     buffer rows;
     assert_int_equal(append_rows(j, x, NULL, n, &rows), TQ_OK);
     distortion found = measure(j, x, rows.data, n);
@@ -379,7 +374,6 @@ static void check_distortion(const job *j) {
     if (j->mode == TQ_SCALE_NC && !(found.norm_low >= 1 - 0x1p-10 && found.norm_high <= 1 + 0x1p-10))
         wrong(j, "ratio of norms", n, found.norm_low, 1);
     buffer_free(&rows);
-    free(x);
 }
 
 static void test_distortion(void **state) {
@@ -417,10 +411,9 @@ static void check_idempotent(const job *j) {
     int d = j->format->head_dim, changed = 0;
     if (j->mode == TQ_SCALE_SEARCHED || j->format->sub)
         return;
-    random_state r = random_stream(13);
     float *x = malloc((size_t)(N_ROWS * d) * sizeof *x);
     assert_non_null(x);
-    random_normals(&r, x, N_ROWS * d);
+    memcpy(x, normals_of(13, N_ROWS * d), (size_t)(N_ROWS * d) * sizeof *x);
     buffer rows, again;
     assert_int_equal(append_rows(j, x, NULL, N_ROWS, &rows), TQ_OK);
     for (int i = 0; i < N_ROWS; i++) {

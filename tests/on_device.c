@@ -1,6 +1,7 @@
 /* on_device.c: memory, caches and decode problems on devices that load kernels. See support.h. */
 #include "support.h"
 
+#include "tile_cpu.h"
 #include "tiles.h"
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
@@ -120,6 +121,7 @@ static void move_rows(const device_cache *c, uint8_t *image, const tq_cache *row
                       int to_rows) {
     int32_t *pages = malloc(c->pages.bytes + 1);
     size_t row_bytes = (size_t)c->format->row_bytes;
+    const int on_cpu = strcmp(c->layout, "tile_cpu") == 0;
     tq_ref_codes codes;
     assert_non_null(pages);
     if (c->pages.data)
@@ -131,6 +133,11 @@ static void move_rows(const device_cache *c, uint8_t *image, const tq_cache *row
                 int key = t % c->keys_per_unit;
                 if (c->keys_per_unit == 1) {
                     memcpy(to_rows ? row : unit, to_rows ? unit : row, row_bytes);
+                } else if (on_cpu) { /* whose tiles hold the bytes of rows */
+                    if (to_rows)
+                        tile_cpu_get(c->side, c->format, unit, key, row);
+                    else
+                        tile_cpu_put(c->side, c->format, row, key, unit);
                 } else if (to_rows) {
                     tile_unpack(c->layout, c->side, c->format, unit, key, &codes);
                     tq_ref_pack(c->format, &codes, row);

@@ -56,6 +56,28 @@ void random_normals(random_state *r, float *x, int n) {
         x[i] = (float)random_normal(r);
 }
 
+const float *normals_of(uint64_t stream, int n) {
+    enum { STREAMS = 64 };
+    static struct {
+        random_state next;
+        float *x;
+        int n;
+    } all[STREAMS];
+    assert_in_range(stream, 0, STREAMS - 1);
+    float *x = all[stream].x;
+    int known = all[stream].n;
+    if (n <= known)
+        return x;
+    random_state r = known ? all[stream].next : random_stream(stream);
+    x = realloc(x, (size_t)n * sizeof *x);
+    assert_non_null(x);
+    random_normals(&r, x + known, n - known);
+    all[stream].next = r;
+    all[stream].x = x;
+    all[stream].n = n;
+    return x;
+}
+
 int test_stride(int n, int wanted) {
     const char *text = getenv("TQ_TEST_STRIDE");
     int stride = text ? atoi(text) : 0;

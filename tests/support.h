@@ -49,6 +49,8 @@ uint64_t random_bits(random_state *r);
 double random_uniform(random_state *r); /* [0, 1) */
 double random_normal(random_state *r);
 void random_normals(random_state *r, float *x, int n);
+/* The first n normals of a stream, made once; until the next call for that stream. */
+const float *normals_of(uint64_t stream, int n);
 
 /* Every how manieth of n cases a test takes: $TQ_TEST_STRIDE, else one that leaves about `wanted` of them (a quarter
  * where it is slow) and is odd, so that it meets all formats in turn. */
