@@ -18,10 +18,11 @@
 --
 -- GPU archs:
 --   vendor        "cuda", "hip", or "simt": the executor that runs the kernels of another arch on the CPU
+--   covers        simt: the only op of which covering sets take its kernels; absent: all of them
 --   emulates      simt: the vendor whose traits and register layouts it takes over; else the vendor itself
 --   processor     what compilers call it
 --   warp          threads that run in step
---   matrix        matrix instructions that decode uses: "mma", "wmma", "mfma" or "none"
+--   matrix        matrix instructions: "mma", "wmma", "wmma11", of gfx11, which prefill alone uses, "mfma" or "none"
 --   int8_matrix   the same with bytes, 16 products per sum; dot2: an instruction that adds two products of halves
 --   permute       what selects a byte in a byte permute: "nibbles" (prmt) or "bytes" (v_perm_b32)
 --   copy          from global to shared memory beside computing: "none", "async" (16 bytes per thread) or "bulk"
@@ -104,13 +105,12 @@ for _, row in ipairs {
     })
 end
 
--- Each row: name, warp, matrix, int8_matrix, registers, of one thread, what it is. The WMMA of gfx11 wants other register
--- layouts than that of gfx12, and no kernel uses it.
+-- Each row: name, warp, matrix, int8_matrix, registers, of one thread, what it is.
 for _, row in ipairs {
     { "gfx1201", 32, "wmma", true, 98304, 256, "RDNA 4: Radeon RX 9070" },
     { "gfx1200", 32, "wmma", true, 98304, 256, "RDNA 4: Radeon RX 9060" },
-    { "gfx1151", 32, "none", false, 98304, 256, "RDNA 3.5: Strix Halo" },
-    { "gfx1100", 32, "none", false, 98304, 256, "RDNA 3: Radeon RX 7900" },
+    { "gfx1151", 32, "wmma11", false, 98304, 256, "RDNA 3.5: Strix Halo" },
+    { "gfx1100", 32, "wmma11", false, 98304, 256, "RDNA 3: Radeon RX 7900" },
     { "gfx1030", 32, "none", false, 65536, 256, "RDNA 2: Radeon RX 6800, 6900" },
     { "gfx942", 64, "mfma", true, 131072, 512, "CDNA 3: MI300" },
     { "gfx90a", 64, "mfma", true, 131072, 512, "CDNA 2: MI200" },
@@ -129,7 +129,8 @@ for _, arch in ipairs(archs.list) do
 end
 
 -- The executor takes every trait of the arch that it stands for, so that the same texts and paths run.
-for _, name in ipairs { "sm_90", "sm_80", "gfx1201", "gfx942" } do
+for _, of in ipairs { { "sm_90" }, { "sm_80" }, { "gfx1201" }, { "gfx942" }, { "gfx1100", "prefill" } } do
+    local name, covers = table.unpack(of)
     local real = by_name[name]
     local arch = {}
     for key, value in pairs(real) do
@@ -141,6 +142,7 @@ for _, name in ipairs { "sm_90", "sm_80", "gfx1201", "gfx942" } do
     arch.vocabulary = "simt.h"
     arch.cflags = { "-O2", "-ffp-contract=off" }
     arch.needs = { "simt" .. real.warp }
+    arch.covers = covers
     table.insert(archs.list, arch)
     by_name[arch.name] = arch
 end

@@ -306,17 +306,23 @@ table.insert(axes.constraints, {
 
 -- ---- sets ------------------------------------------------------------------------------------------------------------
 
-local function archs_of(wanted)
+-- op: of archs that are covered with one op only, those of this one.
+local function archs_of(wanted, op)
     local values = {}
     for _, arch in ipairs(archs.list) do
-        if arch.kind == wanted or arch.vendor == wanted or wanted == "shipped" and arch.shipped then values[#values + 1] = arch.name end
+        if (arch.kind == wanted or arch.vendor == wanted or wanted == "shipped" and arch.shipped) and arch.covers == op then
+            values[#values + 1] = arch.name
+        end
     end
     return values
 end
+local SIMT_PREFILL = archs_of("simt", "prefill")
+local SIMT_EVERY = table.move(SIMT_PREFILL, 1, #SIMT_PREFILL, 1 + #archs_of "simt", archs_of "simt")
 
 local GPU_TILES = field(tiles.list, "name")
 local GPU_LAYOUTS = { "rows", table.unpack(GPU_TILES) }
 local MLA_FORMATS = { "turbo3", "gain4", "f16" }
+local PREFILL_FORMATS = { "turbo3", "gain2", "gain4", "q8_0", "f16" }
 local SHIPPED_FORMATS = { "turbo3", "turbo4", "gain3", "gain4", "q8_0", "f16" }
 local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512 }
 
@@ -341,7 +347,10 @@ axes.sets = {
     { name = "simt-mla", doc = "of GPU kernels on the CPU, those of head_dim 576: all pairs of values", cover = 2,
       axes = { arch = archs_of "simt", head_dim = { 576 }, gqa = { 4, MAX_GQA }, k = MLA_FORMATS, v = MLA_FORMATS } },
     { name = "simt-wide", doc = "of GPU kernels on the CPU, prefill of head_dims above 256", cover = 2,
-      axes = { arch = archs_of "simt", op = { "prefill" }, head_dim = { 320, 512, 576 }, gqa = { 1, 4, 7 }, k = MLA_FORMATS, v = MLA_FORMATS } },
+      axes = { arch = SIMT_EVERY, op = { "prefill" }, head_dim = { 320, 512, 576 }, gqa = { 1, 4, 7 }, k = MLA_FORMATS, v = MLA_FORMATS } },
+    { name = "simt-prefill", doc = "of GPU kernels on the CPU, prefill of archs of which the other sets have nothing", cover = 2,
+      axes = { arch = SIMT_PREFILL, op = { "prefill" }, head_dim = { 64, 80, 96, 128, 192, 256 }, gqa = { 1, 4, 7, MAX_GQA },
+               k = PREFILL_FORMATS, v = PREFILL_FORMATS } },
     { name = "simt-64", doc = "of GPU kernels on the CPU, tiles whose sub-tiles have 64 values: all pairs of values", cover = 2,
       axes = { arch = archs_of "simt", head_dim = { 64, 192 }, gqa = { 4, 8 }, layout = GPU_TILES } },
     { name = "first-run", doc = "what tests/gpu/first_run.sh measures; with --arch", equal_pairs = true, every = true,

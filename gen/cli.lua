@@ -333,7 +333,7 @@ end
 
 local function set_lines()
     local lines = { "Sets:" }
-    for i, set in ipairs(space.sets) do lines[i + 1] = ("   %-9s%s"):format(set.name, set.doc) end
+    for i, set in ipairs(space.sets) do lines[i + 1] = ("   %-13s%s"):format(set.name, set.doc) end
     return table.concat(lines, "\n")
 end
 

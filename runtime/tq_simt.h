@@ -22,6 +22,7 @@ typedef enum tq_simt_matrix {
     TQ_SIMT_MMA_I8_K32, /* k = 32 */
     TQ_SIMT_WMMA_F16,   /* 16 x 16, k = 16, like the rest */
     TQ_SIMT_WMMA_I8,
+    TQ_SIMT_WMMA11_F16, /* A and B twice, once in each half of the warp, which must hold the same */
     TQ_SIMT_MFMA_F16,
     TQ_SIMT_MFMA_I8,
     TQ_SIMT_MFMA_I8_K32,

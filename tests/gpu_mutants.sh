@@ -41,7 +41,8 @@ mutant "score bias of the next step not turned on" "$mma/gpu/bias.h" 's/of->cosi
 mutant "score bias turned on by another stride" "$mfma/$file" 's/tqb_stride(&coefficients, WARPS \* KEYS)/tqb_stride(\&coefficients, KEYS)/'
 
 file=prefill_d512_kgain3_vturbo3.c
-setup prefill_test --arch simt-sm_90,simt-gfx942 --op prefill --head-dim 512 --gqa 4 --k gain3 --v turbo3 --bias 0
+wmma11=$source/generated/simt_gfx1100
+setup prefill_test --arch simt-sm_90,simt-gfx942,simt-gfx1100 --op prefill --head-dim 512 --gqa 4 --k gain3 --v turbo3 --bias 0
 
 mutant "scores of the other warps not added" "$mma/$file" 's/s\[i + j\] += x\[j\];/(void)x[j];/'
 mutant "added before all warps have put theirs" "$mma/$file" \
@@ -52,4 +53,10 @@ mutant "rows of V multiplied before they are decoded" "$mfma/$file" \
     '/tqp_decode_v(&v_cache/,/tqp_add_scores(PARTS/s/tqg_block_sync();//'
 mutant "all warps keep the same part of V" "$mma/$file" 's/\(int first_block =\) part \*/\1 0 */'
 mutant "all warps multiply the same part of K" "$mma/$file" 's/\(int first_unit =\) part \*/\1 0 */'
+mutant "halves of a warp take each other's rows of the result" "$wmma11/gpu/mma.h" \
+    '/^TQG_FN int tqm_c_row/,/^}/s/2 \* r + (tqg_lane() >> 4)/2 * r + (tqg_lane() < 16)/'
+mutant "operand not the same in both halves of a warp" "$wmma11/gpu/mma.h" \
+    '/^TQG_FN int tqm_a_lane/,/^}/s/ & (TQM_A_LANES - 1)//'
+mutant "even and odd weights of a warp's halves swapped" "$wmma11/vocabulary.h" 's/even = upper ? other : own/even = upper ? own : other/;
+    s/odd = upper ? own : other/odd = upper ? other : own/'
 finish

@@ -343,6 +343,11 @@ enum { A_REGISTERS = 4, B_REGISTERS = 4, C_REGISTERS = 8, COLUMNS = 16 };
 #define C_ROW(r)  (8 * (tqg_lane() / 16) + (r))
 #define A8_ROW(r) (tqg_lane() % 16)
 #define A8_K(r)   (8 * (tqg_lane() / 16) + 4 * (r))
+#elif defined(TQG_MATRIX_WMMA11)
+enum { A_REGISTERS = 8, B_REGISTERS = 8, C_REGISTERS = 8, COLUMNS = 16 };
+#define A_ROW(r) (tqg_lane() % 16)
+#define A_K(r)   (2 * (r))
+#define C_ROW(r) (2 * (r) + tqg_lane() / 16)
 #else
 enum { A_REGISTERS = 2, B_REGISTERS = 2, C_REGISTERS = 4, COLUMNS = 16 };
 #define A_ROW(r)  (tqg_lane() % 16)
@@ -415,6 +420,7 @@ static void test_multiply_f16(void **state) {
     }
 }
 
+#ifdef TQG_MMA_A8
 /* a [16][48], b [48][COLUMNS]: a step of k = 16, then one of 32 */
 typedef struct product_i8 {
     const tqg_i8 *a, *b;
@@ -464,9 +470,13 @@ static void test_multiply_i8(void **state) {
             }
     }
 }
+#define BYTE_PRODUCTS_TESTS , cmocka_unit_test(test_multiply_i8)
+#else
+#define BYTE_PRODUCTS_TESTS
+#endif
 
 #define VOCABULARY_TESTS                                                                                               \
     cmocka_unit_test(test_bits), cmocka_unit_test(test_wide_tables), cmocka_unit_test(test_bytes),                     \
         cmocka_unit_test(test_conversions), cmocka_unit_test(test_halves), cmocka_unit_test(test_functions),           \
-        cmocka_unit_test(test_exchange), cmocka_unit_test(test_rounds), cmocka_unit_test(test_multiply_f16),           \
-        cmocka_unit_test(test_multiply_i8)
+        cmocka_unit_test(test_exchange), cmocka_unit_test(test_rounds),                                                \
+        cmocka_unit_test(test_multiply_f16) BYTE_PRODUCTS_TESTS

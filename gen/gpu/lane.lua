@@ -45,9 +45,9 @@ local function weights(variant, v)
     return { sets = sets, set_halves = s.heads * 32 * s.keys + (sets > 1 and 8 or 0) }
 end
 
--- Dot products cost per head; from here on the matrix instructions of mma cost less.
+-- Dot products cost per head; from here on the matrix instructions of mma cost less, where it has tiles for them.
 function lane.usual(variant, arch)
-    return arch.matrix == "none" or variant.gqa <= 4
+    return variant.gqa <= 4 or not tiles.get("tile_" .. arch.matrix)
 end
 
 function lane.legal(variant, arch)

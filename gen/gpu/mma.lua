@@ -164,8 +164,8 @@ end
 
 function mma.legal(variant, arch)
     local rows = variant.layout == "rows"
-    if arch.matrix == "none" then
-        return nil, arch.name .. " has no matrix instructions"
+    if not SHAPES[arch.matrix] then
+        return nil, arch.name .. " has no matrix instructions that decode uses"
     elseif not rows and variant.layout ~= "tile_" .. arch.matrix then
         return nil, arch.name .. " reads its own tiles"
     elseif rows and arch.matrix ~= "mma" then

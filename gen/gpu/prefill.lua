@@ -15,10 +15,12 @@ local prefill = {
 }
 
 local COUNTED_COLUMNS = 64 -- what tests/gpu/gates.py counts are instructions for so many
--- Per matrix instruction: columns of B; registers of a row block of 16 values of O, and of as much of q.
+-- Per matrix instruction: columns of B; registers of a row block of 16 values of O, and of as much of q; all: warps whose part
+-- of the values is smaller multiply as many as the others, where branches about products cost compilers registers.
 local SHAPES = {
     mma = { columns = 8, outputs = 4, q = 2 },
     wmma = { columns = 16, outputs = 8, q = 4 },
+    wmma11 = { columns = 16, outputs = 8, q = 8, all = true },
     mfma = { columns = 16, outputs = 4, q = 2 },
 }
 -- What blocks may look like, the best first: warps, warps that share columns, columns of those, registers at most for outputs, q
@@ -26,6 +28,7 @@ local SHAPES = {
 local BLOCKS = {
     mma = { { 4, 1, 16, 140 }, { 8, 2, 16, 160 }, { 8, 2, 16, 160, true }, { 8, 4, 16, 160 }, { 4, 4, 16, 160 } },
     wmma = { { 4, 1, 16, 160 }, { 8, 2, 16, 156 }, { 12, 4, 16, 156 }, { 8, 4, 16, 156 }, { 4, 4, 16, 156 } },
+    wmma11 = { { 4, 1, 16, 160 }, { 8, 2, 16, 160 }, { 12, 4, 16, 160 }, { 8, 4, 16, 160 }, { 4, 4, 16, 160 }, { 8, 8, 16, 160 } },
     mfma = { { 4, 1, 16, 160 }, { 8, 2, 16, 160 }, { 4, 1, 16, 312 }, { 4, 2, 16, 160 } },
 }
 
@@ -35,6 +38,7 @@ local function sized(variant, arch, warps, parts, columns, q_shared)
     local of = { warps = warps, parts = parts, columns = columns, q_shared = q_shared,
         rows = prefill_rows(variant.head_dim, variant.k, variant.v, arch) }
     of.groups = columns // shape.columns
+    of.all = shape.all
     of.outputs = of.groups * ((of.rows.v_blocks + parts - 1) // parts) * shape.outputs
     of.q = of.groups * 2 * ((of.rows.k_units + parts - 1) // parts) * shape.q
     of.registers = of.outputs + (q_shared and 0 or of.q)

@@ -5,11 +5,12 @@ local formats = require "formats"
 
 local KEYS = 32 -- of a step
 
--- Per matrix instruction: bytes of 16 values of V of a step, and from one load of a lane of them to the next.
+-- Per matrix instruction: bytes of 16 values of V of a step, and from one load of a lane of them to the next; the same of K.
 local V_BLOCKS = {
-    mma = { bytes = 2 * 576, load = 576 },
-    wmma = { bytes = 4 * 272, load = 2 * 272 },
-    mfma = { bytes = 4 * 272, load = 4 * 272 },
+    mma = { bytes = 2 * 576, load = 576, k_load = 512 },
+    wmma = { bytes = 4 * 272, load = 2 * 272, k_load = 512 },
+    wmma11 = { bytes = 4 * 272, load = 272, k_load = 256 },
+    mfma = { bytes = 4 * 272, load = 4 * 272, k_load = 1024 },
 }
 
 -- Units of 32 values of a row; a last one of 16 counts as `tail`.
@@ -23,7 +24,7 @@ end
 
 return function(head_dim, k, v, arch)
     local block = V_BLOCKS[arch.matrix]
-    local rows = { keys = KEYS, v_load = block.load, v_block_bytes = block.bytes }
+    local rows = { keys = KEYS, k_load = block.k_load, v_load = block.load, v_block_bytes = block.bytes }
     rows.k_units = units(k, head_dim, 1)
     rows.v_blocks = math.tointeger(2 * units(v, formats.v_head_dim(head_dim), 0.5))
     rows.k_bytes, rows.v_bytes = 2 * KEYS * 32 * rows.k_units, rows.v_blocks * rows.v_block_bytes

@@ -18,13 +18,18 @@ SPECIALISED bool is_mma(tq_simt_matrix kind) {
     return kind <= TQ_SIMT_MMA_I8_K32;
 }
 SPECIALISED bool is_f16(tq_simt_matrix kind) {
-    return kind == TQ_SIMT_MMA_F16 || kind == TQ_SIMT_WMMA_F16 || kind == TQ_SIMT_MFMA_F16;
+    return kind == TQ_SIMT_MMA_F16 || kind == TQ_SIMT_WMMA_F16 || kind == TQ_SIMT_WMMA11_F16 ||
+           kind == TQ_SIMT_MFMA_F16;
 }
 SPECIALISED int k_of(tq_simt_matrix kind) {
     return kind == TQ_SIMT_MMA_I8_K32 || kind == TQ_SIMT_MFMA_I8_K32 ? 32 : 16;
 }
 SPECIALISED int lanes_of(tq_simt_matrix kind) {
     return kind >= TQ_SIMT_MFMA_F16 ? 64 : 32;
+}
+/* Lanes that hold different values of A and B. */
+SPECIALISED int holders_of(tq_simt_matrix kind) {
+    return kind == TQ_SIMT_WMMA11_F16 ? 16 : lanes_of(kind);
 }
 SPECIALISED int columns_of(tq_simt_matrix kind) {
     return is_mma(kind) ? 8 : 16;
@@ -37,13 +42,15 @@ SPECIALISED place place_of_a(tq_simt_matrix kind, int lane, int r) {
     const int width = width_of(kind);
     if (is_mma(kind))
         return (place){lane / 4 + 8 * (r & 1), width * (lane % 4) + 4 * width * (r >> 1)};
-    return (place){lane % 16, k_of(kind) * 16 / lanes_of(kind) * (lane / 16) + width * r};
+    return (place){lane % 16, k_of(kind) * 16 / holders_of(kind) * (lane / 16) + width * r};
 }
 SPECIALISED place place_of_b(tq_simt_matrix kind, int lane, int r) {
     const int width = width_of(kind);
     return is_mma(kind) ? (place){lane / 4, width * (lane % 4) + 4 * width * r} : place_of_a(kind, lane, r);
 }
 SPECIALISED int row_of_c(tq_simt_matrix kind, int lane, int r) {
+    if (kind == TQ_SIMT_WMMA11_F16)
+        return 2 * r + lane / 16;
     return is_mma(kind) ? lane / 4 + 8 * (r >> 1) : ROWS * 16 / lanes_of(kind) * (lane / 16) + r;
 }
 SPECIALISED int column_of_c(tq_simt_matrix kind, int lane, int r) {
@@ -86,20 +93,30 @@ SPECIALISED void multiply(float c[ROWS][MOST_COLUMNS], float a[ROWS][MOST_K], fl
         }
 }
 
+/* What WMMA of gfx11 counts on. */
+SIMT_UNSEEN static void check_halves(const deposit *lanes) {
+    for (int lane = 0; lane < 16; lane++)
+        for (int r = 0; r < K / 2; r++)
+            if (lanes[lane].matrix.a[r] != lanes[lane + 16].matrix.a[r] ||
+                lanes[lane].matrix.b[r] != lanes[lane + 16].matrix.b[r])
+                tq_simt_fail("operands of lanes %d and %d differ, of which WMMA of gfx11 wants the same", lane,
+                             lane + 16);
+}
+
 SPECIALISED void multiply_f16(tq_simt_matrix kind, const deposit *lanes) {
     _Alignas(16) float a[ROWS][MOST_K], b[MOST_K][MOST_COLUMNS], c[ROWS][MOST_COLUMNS];
     tqg_u16 halves[MOST_COLUMNS * K];
-    const int n_lanes = lanes_of(kind), columns = columns_of(kind);
-    for (int lane = 0; lane < n_lanes; lane++)
-        for (int r = 0; r < ROWS * K / 2 / n_lanes; r++) {
+    const int n_lanes = lanes_of(kind), holders = holders_of(kind), columns = columns_of(kind);
+    for (int lane = 0; lane < holders; lane++)
+        for (int r = 0; r < ROWS * K / 2 / holders; r++) {
             const place p = place_of_a(kind, lane, r);
             halves[p.at * K + p.k] = (tqg_u16)lanes[lane].matrix.a[r];
             halves[p.at * K + p.k + 1] = (tqg_u16)(lanes[lane].matrix.a[r] >> 16);
         }
     for (int row = 0; row < ROWS; row++)
         halves_to_floats(a[row], halves + row * K, K);
-    for (int lane = 0; lane < n_lanes; lane++)
-        for (int r = 0; r < columns * K / 2 / n_lanes; r++) {
+    for (int lane = 0; lane < holders; lane++)
+        for (int r = 0; r < columns * K / 2 / holders; r++) {
             const place p = place_of_b(kind, lane, r);
             halves[p.k * columns + p.at] = (tqg_u16)lanes[lane].matrix.b[r];
             halves[(p.k + 1) * columns + p.at] = (tqg_u16)(lanes[lane].matrix.b[r] >> 16);
@@ -144,6 +161,10 @@ SIMT_UNSEEN void simt_multiply_lanes(tq_simt_matrix kind, const deposit *lanes) 
         break;
     case TQ_SIMT_WMMA_F16:
         multiply_f16(TQ_SIMT_WMMA_F16, lanes);
+        break;
+    case TQ_SIMT_WMMA11_F16:
+        check_halves(lanes);
+        multiply_f16(TQ_SIMT_WMMA11_F16, lanes);
         break;
     case TQ_SIMT_MFMA_F16:
         multiply_f16(TQ_SIMT_MFMA_F16, lanes);

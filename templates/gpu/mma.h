@@ -9,12 +9,20 @@
 #define TQM_SCORES(blocks)  ((blocks) * TQG_MMA_C)
 #define TQM_WEIGHTS(blocks) ((blocks) * TQG_MMA_B)
 
-/* Part of the lane's number that the k of operands depend on: runs of 2 on mma, else of 8 or 4. */
+#define TQM_A_LANES (128 / TQG_MMA_A) /* that hold different values of A */
+
+/* Part of the lane's number that the k of operands depend on: runs of 2 on mma, else of 8 or 4; all 16 on wmma11. */
 #if defined(TQG_MATRIX_MMA)
 #define TQM_COLUMNS 2 /* of C that a lane holds */
 #define TQM_RUN 2
 TQG_FN int tqm_k_lane(void) {
     return tqg_lane() & 3;
+}
+#elif defined(TQG_MATRIX_WMMA11)
+#define TQM_COLUMNS 1
+#define TQM_RUN 16
+TQG_FN int tqm_k_lane(void) {
+    return 0;
 }
 #else
 #define TQM_COLUMNS 1
@@ -23,11 +31,17 @@ TQG_FN int tqm_k_lane(void) {
     return tqg_lane() >> 4;
 }
 #endif
+/* Lane among those that together hold A. */
+TQG_FN int tqm_a_lane(void) {
+    return tqg_lane() & (TQM_A_LANES - 1);
+}
 
 /* Row and column of C's register r in its 16 x N block; which of the lane's columns that is. */
 TQG_FN int tqm_c_row(int r) {
 #ifdef TQG_MATRIX_MMA
     return (tqg_lane() >> 2) + 8 * (r >> 1);
+#elif defined(TQG_MATRIX_WMMA11)
+    return 2 * r + (tqg_lane() >> 4);
 #else
     return TQM_RUN * tqm_k_lane() + r;
 #endif

@@ -12,7 +12,7 @@
 /* A of the two blocks of keys of a run: [block][k step][lane][register]. */
 TQG_FN void tqm_bias_table(const tqg_bias *bias, const int pairs, int threads, tqg_u32 *table) {
     for (int i = tqg_thread(); i < TQB_RUN * pairs; i += threads) {
-        const int r = i % TQG_MMA_A, lane = i / TQG_MMA_A % TQG_WARP, step = i / (TQG_MMA_A * TQG_WARP);
+        const int r = i % TQG_MMA_A, lane = i / TQG_MMA_A % TQM_A_LANES, step = i / (TQG_MMA_A * TQM_A_LANES);
         const int block = step / (pairs / 8), first = 8 * (step % (pairs / 8));
 #ifdef TQG_MATRIX_MMA
         const int key = lane / 4 + 8 * (r & 1), pair = 2 * (lane % 4) + (r >> 1);
@@ -51,12 +51,13 @@ TQG_FN void tqm_bias_pass(const tqb_lane *of, const int runs, const int groups, 
     }
 }
 
-/* n words, 2 or 4, of shared memory. */
+/* n words, 2 or a multiple of 4, of shared memory. */
 TQG_FN void tqm_bias_read(const tqg_u32 *from, const int n, tqg_u32 *x) {
-    if (n == 4)
-        tqm_read16(1, (const unsigned char *)from, x);
-    else
+    if (n == 2)
         tqm_read8(from, x);
+    TQG_UNROLL
+    for (int i = 0; i < n / 4; i++)
+        tqm_read16(1, (const unsigned char *)(from + 4 * i), x + 4 * i);
 }
 
 /* Adds the bias to s [group][block of keys][TQG_MMA_C]. */
@@ -67,7 +68,7 @@ TQG_FN void tqm_bias_add(const int runs, const int groups, const int each, const
     for (int step = 0; step < pairs / 8; step++) {
         TQG_UNROLL
         for (int run = 0; run < runs; run++) {
-            tqg_u32 b[4][4];
+            tqg_u32 b[4][TQG_MMA_B];
             TQG_UNROLL
             for (int i = 0; i < columns / TQG_MMA_N; i++)
                 tqm_bias_read(words + (run * columns + i * TQG_MMA_N + tqm_b_column()) * stride + 8 * step +
@@ -75,7 +76,7 @@ TQG_FN void tqm_bias_add(const int runs, const int groups, const int each, const
             TQG_UNROLL
             for (int block = 0; block < 2; block++) {
                 tqg_u32 a[TQG_MMA_A];
-                tqm_bias_read(table + ((block * (pairs / 8) + step) * TQG_WARP + tqg_lane()) * TQG_MMA_A, TQG_MMA_A, a);
+                tqm_bias_read(table + ((block * (pairs / 8) + step) * TQM_A_LANES + tqm_a_lane()) * TQG_MMA_A, TQG_MMA_A, a);
                 TQG_UNROLL
                 for (int i = 0; i < columns / TQG_MMA_N; i++)
                     tqg_mma_f16(s + (i % groups * 2 * runs + 2 * run + block) * TQG_MMA_C, a, b[i]);

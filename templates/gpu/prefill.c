@@ -80,22 +80,31 @@ TQG_FN void tqp_get_scores(const tqg_u8 *of_warp, int i, float *s) {
     for (int j = 0; j < 4; j++)
         s[j] = tqg_float(x[j]);
 }
-/* Adds those of the other warps: of pairs of warps, so that all of them come to the same bits. */
+/* Adds those of the other warps: of pairs of warps, and pairs of pairs, so that all of them come to the same bits. */
 TQG_FN void tqp_add_scores(const int parts, const int n, const tqg_u8 *of_set, int part, float *s) {
     const int of_warp = n * 4 * TQG_WARP;
     TQG_UNROLL
     for (int i = 0; i < n; i += 4) {
-        float x[4], y[4];
+        float x[4], y[4], z[4], w[4];
         tqp_get_scores(of_set + (part ^ 1) * of_warp, i, x);
         TQG_UNROLL
         for (int j = 0; j < 4; j++)
             s[i + j] += x[j];
-        if (parts == 4) {
+        if (parts >= 4) {
             tqp_get_scores(of_set + (part ^ 2) * of_warp, i, x);
             tqp_get_scores(of_set + (part ^ 3) * of_warp, i, y);
             TQG_UNROLL
             for (int j = 0; j < 4; j++)
                 s[i + j] += x[j] + y[j];
+        }
+        if (parts == 8) {
+            tqp_get_scores(of_set + (part ^ 4) * of_warp, i, x);
+            tqp_get_scores(of_set + (part ^ 5) * of_warp, i, y);
+            tqp_get_scores(of_set + (part ^ 6) * of_warp, i, z);
+            tqp_get_scores(of_set + (part ^ 7) * of_warp, i, w);
+            TQG_UNROLL
+            for (int j = 0; j < 4; j++)
+                s[i + j] += (x[j] + y[j]) + (z[j] + w[j]);
         }
     }
 }
@@ -114,8 +123,10 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         GROUPS = ${prefill.groups}, /* of columns of B */
         COLUMNS = GROUPS * TQG_MMA_N, /* of a set: column c of the block is head c % GQA of query c / GQA */
         QUERIES = ${prefill.tokens},
-        UNITS = (TQP_K_UNITS + PARTS - 1) / PARTS, /* of a warp at most; all of them have K_UNITS / PARTS */
+        UNITS = (TQP_K_UNITS + PARTS - 1) / PARTS, /* of a warp at most; all of them have TQP_K_UNITS / PARTS */
         BLOCKS = (TQP_V_BLOCKS + PARTS - 1) / PARTS,
+        /* Do all warps multiply that many? What is not theirs, too, then: q is 0 there, and nobody reads such outputs. */
+        ALL = ${prefill.all and 1 or 0},
         Q_REGISTERS = 2 * UNITS * TQG_MMA_B,
         OUTPUTS = BLOCKS * TQG_MMA_C,
         SLOTS = GROUPS * TQM_COLUMNS, /* columns that a lane has scores of */
@@ -272,14 +283,14 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
                 tqm_bias_add(1, GROUPS, 1, PAIRS, bias_table, turned, s);
             }
 % end
-            const tqg_u8 *const k_lane = k_rows + first_unit * (TQP_BLOCKS * TQP_K_BLOCK) + tqp_k_lane(tqg_lane());
+            const tqg_u8 *const k_lane = k_rows + first_unit * (TQP_BLOCKS * TQP_K_BLOCK) + tqp_k_lane(tqm_a_lane());
             TQG_UNROLL
             for (int u = 0; u < UNITS; u++) {
-                if (u < TQP_K_UNITS / PARTS || u < units) {
+                if (ALL || u < TQP_K_UNITS / PARTS || u < units) {
                     TQG_UNROLL
                     for (int b = 0; b < TQP_BLOCKS; b++) {
                         tqg_u32 a[2 * TQG_MMA_A];
-                        tqp_load_a(k_lane + (u * TQP_BLOCKS + b) * TQP_K_BLOCK, TQP_LANES, a);
+                        tqp_load_a(k_lane + (u * TQP_BLOCKS + b) * TQP_K_BLOCK, TQP_K_LOAD, a);
                         TQG_UNROLL
                         for (int i = 0; i < 2 * GROUPS; i++) {
                             const int step = i / GROUPS, group = i % GROUPS, at = group * Q_REGISTERS + (2 * u + step) * TQG_MMA_B;
@@ -349,10 +360,10 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
             sum[i] = now[i];
 
         /* ---- O^T += V^T P^T ---- */
-        const tqg_u8 *const v_lane = v_rows + first_block * TQP_V_BLOCK + tqp_v_lane(tqg_lane());
+        const tqg_u8 *const v_lane = v_rows + first_block * TQP_V_BLOCK + tqp_v_lane(tqm_a_lane());
         TQG_UNROLL
         for (int v = 0; v < BLOCKS; v++) {
-            if (v < TQP_V_BLOCKS / PARTS || v < blocks) {
+            if (ALL || v < TQP_V_BLOCKS / PARTS || v < blocks) {
                 tqg_u32 a[2 * TQG_MMA_A];
                 tqp_load_a(v_lane + v * TQP_V_BLOCK, TQP_V_LOAD, a);
                 TQG_UNROLL

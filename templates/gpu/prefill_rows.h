@@ -5,7 +5,7 @@
  * halves, of which pair i holds positions 2i and 2i + 1; the value at position i of a unit is P_value(i) of it.
  *   K    [unit][row block of 16 keys][k step][lane]
  *   V^T  [row block of 16 positions][k step of 16 keys][lane]
- * On mfma, where a lane has 8 bytes per k step, 16 bytes of it are two steps. */
+ * On mfma, where a lane has 8 bytes per k step, 16 bytes of it are two steps; on wmma11, where it has 32, two of these are one. */
 enum {
     TQP_KEYS = ${rows.keys}, /* of a step */
     TQP_BLOCKS = TQP_KEYS / 16, /* row blocks of S, k steps of O */
@@ -14,6 +14,7 @@ enum {
     TQP_LANES = 16 * TQG_WARP, /* bytes */
     TQP_K_UNITS = ${rows.k_units}, /* of 32 positions; those behind a tail are 0 */
     TQP_K_BLOCK = 1024, /* bytes of a unit of 16 keys */
+    TQP_K_LOAD = ${rows.k_load},
     TQP_K_BYTES = TQP_K_UNITS * TQP_BLOCKS * TQP_K_BLOCK,
     TQP_V_BLOCKS = ${rows.v_blocks}, /* of 16 positions */
     /* Padded, so that threads which store different keys meet different banks: behind the lanes of a load on mma, else behind
@@ -182,6 +183,8 @@ TQG_FN void tqp_decode_v(const tqa_cache *cache, int slot, int begin, int end, c
     tqg_u8 *const to = v_rows + (pair >> 3) * TQP_V_LOAD + 16 * (pair & 3) + 8 * (pair >> 2 & 1);
 #elif defined(TQG_MATRIX_WMMA)
     tqg_u8 *const to = v_rows + (pair >> 3) * TQP_V_LOAD + tqp_v_lane(16 * (pair >> 2 & 1)) + 4 * (pair & 3);
+#elif defined(TQG_MATRIX_WMMA11)
+    tqg_u8 *const to = v_rows + (pair >> 2) * TQP_V_LOAD + 4 * (pair & 3);
 #else
     tqg_u8 *const to = v_rows + tqp_v_lane(16 * (pair >> 1 & 3)) + 8 * (pair >> 3) + 4 * (pair & 1);
 #endif

@@ -1,8 +1,8 @@
 /* HIP vocabulary of the kernel texts: hipcc, or clang -x hip without any header; see docs/gpu_kernels.md for the meaning of
  * each word. Everything is a compiler builtin: HIP's own byte permute is a software routine, and its headers are not needed.
  *
- * Macros that come before: TQG_DEVICE_CODE; TQG_WARP, 32 or 64, also the compiler's wave size; TQG_MATRIX_WMMA or
- * TQG_MATRIX_MFMA where the arch has them. */
+ * Macros that come before: TQG_DEVICE_CODE; TQG_WARP, 32 or 64, also the compiler's wave size; TQG_MATRIX_WMMA, TQG_MATRIX_WMMA11
+ * or TQG_MATRIX_MFMA where the arch has them. */
 #ifndef TQG_VOCABULARY_H
 #define TQG_VOCABULARY_H
 
@@ -487,6 +487,35 @@ TQG_FN void tqg_c_to_b(const float *c, tqg_u32 *b) {
     TQG_UNROLL
     for (int r = 0; r < TQG_MMA_B; r++)
         b[r] = tqg_h2(c[2 * r], c[2 * r + 1]);
+}
+#elif defined(TQG_MATRIX_WMMA11)
+typedef tqg_u32 tqg_v8 __attribute__((ext_vector_type(8)));
+typedef _Float16 tqg_f16x16 __attribute__((ext_vector_type(16)));
+typedef float tqg_f32x8 __attribute__((ext_vector_type(8)));
+
+#define TQG_MMA_N 16
+#define TQG_MMA_A 8 /* lanes 16 to 31 hold what lanes 0 to 15 do */
+#define TQG_MMA_B 8
+#define TQG_MMA_C 8
+
+TQG_FN void tqg_mma_f16(float *c, const tqg_u32 *a, const tqg_u32 *b) {
+    tqg_v8 av = {a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]}, bv = {b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]};
+    tqg_f32x8 d = {c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]};
+    d = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(__builtin_bit_cast(tqg_f16x16, av), __builtin_bit_cast(tqg_f16x16, bv),
+                                                   d);
+    TQG_UNROLL
+    for (int r = 0; r < 8; r++)
+        c[r] = d[r];
+}
+/* Even rows of C are in the lower half of the warp, odd ones in the upper. */
+TQG_FN void tqg_c_to_b(const float *c, tqg_u32 *b) {
+    const tqg_u32 low = tqg_lane() < 16 ? 0x05040100 : 0x01000504, high = low + 0x02020202;
+    TQG_UNROLL
+    for (int r = 0; r < 8; r += 2) {
+        const tqg_u32 own = tqg_h2(c[r], c[r + 1]), other = tqg_shfl_xor_u(own, 16);
+        b[r] = __builtin_amdgcn_perm(other, own, low);
+        b[r + 1] = __builtin_amdgcn_perm(other, own, high);
+    }
 }
 #endif
 

@@ -2,7 +2,7 @@
  * has the meaning of each word. Nibble order and matrix registers are those of the vendor that is emulated.
  *
  * Macros that come before: TQG_WARP; TQG_VENDOR_CUDA or TQG_VENDOR_HIP; TQG_COPY_ASYNC or TQG_COPY_BULK, TQG_MATRIX_MMA,
- * TQG_MATRIX_WMMA or TQG_MATRIX_MFMA where the arch has them. */
+ * TQG_MATRIX_WMMA, TQG_MATRIX_WMMA11 or TQG_MATRIX_MFMA where the arch has them. */
 #ifndef TQG_VOCABULARY_H
 #define TQG_VOCABULARY_H
 
@@ -420,15 +420,34 @@ TQG_FN void tqg_c_to_b(const float *c, tqg_u32 *b) {
     for (int r = 0; r < TQG_MMA_B; r++)
         b[r] = tqg_h2(c[2 * r], c[2 * r + 1]);
 }
+#elif defined(TQG_MATRIX_WMMA11)
+#define TQG_MMA_N 16
+#define TQG_MMA_A 8 /* lanes 16 to 31 hold what lanes 0 to 15 do */
+#define TQG_MMA_B 8
+#define TQG_MMA_C 8
+#define TQG_MATRIX(type) TQ_SIMT_WMMA11_##type
+#define tqg_c_to_b(c, b) tqg_c_to_b_at((c), (b), TQG_AT("tqg_c_to_b"))
+/* Even rows of C are in the lower half of the warp, odd ones in the upper. */
+TQG_FN void tqg_c_to_b_at(const float *c, tqg_u32 *b, const char *at) {
+    const int upper = tqg_lane() >= 16;
+    for (int r = 0; r < 8; r += 2) {
+        const tqg_u32 own = tqg_h2(c[r], c[r + 1]), other = tq_simt_shuffle_xor(own, 16, at);
+        const tqg_u32 even = upper ? other : own, odd = upper ? own : other;
+        b[r] = tqg_permute(even, odd, 0x5410);
+        b[r + 1] = tqg_permute(even, odd, 0x7632);
+    }
+}
 #endif
 
 #ifdef TQG_MATRIX
 #define tqg_mma_f16(c, a, b) tqg_mma_f16_at((c), (a), (b), TQG_AT("tqg_mma_f16"))
-#define tqg_mma_i8(c, a, b) tqg_mma_i8_at((c), (a), (b), TQG_AT("tqg_mma_i8"))
-#define tqg_mma_i8_k32(c, a, b) tqg_mma_i8_k32_at((c), (a), (b), TQG_AT("tqg_mma_i8_k32"))
 TQG_FN void tqg_mma_f16_at(float *c, const tqg_u32 *a, const tqg_u32 *b, const char *at) {
     tq_simt_multiply(TQG_MATRIX(F16), c, a, b, at);
 }
+#endif
+#ifdef TQG_MMA_A8
+#define tqg_mma_i8(c, a, b) tqg_mma_i8_at((c), (a), (b), TQG_AT("tqg_mma_i8"))
+#define tqg_mma_i8_k32(c, a, b) tqg_mma_i8_k32_at((c), (a), (b), TQG_AT("tqg_mma_i8_k32"))
 TQG_FN void tqg_mma_i8_at(tqg_i32 *c, const tqg_u32 *a, const tqg_u32 *b, const char *at) {
     tq_simt_multiply(TQG_MATRIX(I8), c, a, b, at);
 }

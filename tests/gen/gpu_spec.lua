@@ -190,7 +190,7 @@ describe("the GPU space", function()
         refused({ arch = "gfx942", op = "decode", head_dim = "576", kernel = "vec", kq_lanes = "8" }, "--kq-lanes 8 is illegal", "32")
         refused({ arch = "gfx1202" }, "--arch gfx1202 is unknown", "gfx1201")
         refused({ arch = "sm_90", head_dim = "592" }, "--head-dim 592", "576")
-        refused({ arch = "gfx1100", op = "prefill", head_dim = "576" }, "selects nothing", "gfx1100 has no matrix instructions")
+        refused({ arch = "gfx1030", op = "prefill", head_dim = "576" }, "selects nothing", "gfx1030 has no matrix instructions")
     end)
 
     it("prefills every head_dim where there are matrix instructions", function()

@@ -44,7 +44,7 @@ MICRO_CHAIN(dot2, tqg_bits(tqg_dot2(a, b, tqg_float(x))))
 MICRO_CHAIN(exp2, tqg_bits(tqg_exp2(tqg_float(x))))
 MICRO_CHAIN(shuffle, tqg_shfl_xor_u(x, 1))
 
-#if defined(TQG_MATRIX_MMA) || defined(TQG_MATRIX_WMMA) || defined(TQG_MATRIX_MFMA)
+#ifdef TQG_MMA_N
 /* Chains of matrix products C += A B. */
 #define MICRO_MATRIX(name, TYPE, WORD_OF, A, B, PRODUCT)                                                               \
     TQG_KERNEL(tqk_micro_##name, micro_params, MICRO_THREADS, MICRO_BLOCKS) {                                          \
