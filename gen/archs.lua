@@ -22,7 +22,8 @@
 --   emulates      simt: the vendor whose traits and register layouts it takes over; else the vendor itself
 --   processor     what compilers call it
 --   warp          threads that run in step
---   matrix        matrix instructions: "mma", "wmma", "wmma11", of gfx11, which prefill alone uses, "mfma" or "none"
+--   matrix        matrix instructions: "mma", "wmma", "wmma11", of gfx11, which prefill alone uses, "mfma" or "none": prefill
+--                 multiplies by dot products
 --   int8_matrix   the same with bytes, 16 products per sum; dot2: an instruction that adds two products of halves
 --   permute       what selects a byte in a byte permute: "nibbles" (prmt) or "bytes" (v_perm_b32)
 --   copy          from global to shared memory beside computing: "none", "async" (16 bytes per thread) or "bulk"
@@ -129,7 +130,7 @@ for _, arch in ipairs(archs.list) do
 end
 
 -- The executor takes every trait of the arch that it stands for, so that the same texts and paths run.
-for _, of in ipairs { { "sm_90" }, { "sm_80" }, { "gfx1201" }, { "gfx942" }, { "gfx1100", "prefill" } } do
+for _, of in ipairs { { "sm_90" }, { "sm_80" }, { "gfx1201" }, { "gfx942" }, { "gfx1100", "prefill" }, { "gfx1030", "prefill" }, { "gfx906", "prefill" } } do
     local name, covers = table.unpack(of)
     local real = by_name[name]
     local arch = {}

@@ -42,7 +42,8 @@ mutant "score bias turned on by another stride" "$mfma/$file" 's/tqb_stride(&coe
 
 file=prefill_d512_kgain3_vturbo3.c
 wmma11=$source/generated/simt_gfx1100
-setup prefill_test --arch simt-sm_90,simt-gfx942,simt-gfx1100 --op prefill --head-dim 512 --gqa 4 --k gain3 --v turbo3 --bias 0
+dots=$source/generated/simt_gfx906
+setup prefill_test --arch simt-sm_90,simt-gfx942,simt-gfx1100,simt-gfx906 --op prefill --head-dim 512 --gqa 4 --k gain3 --v turbo3 --bias 0
 
 mutant "scores of the other warps not added" "$mma/$file" 's/s\[i + j\] += x\[j\];/(void)x[j];/'
 mutant "added before all warps have put theirs" "$mma/$file" \
@@ -59,4 +60,11 @@ mutant "operand not the same in both halves of a warp" "$wmma11/gpu/mma.h" \
     '/^TQG_FN int tqm_a_lane/,/^}/s/ & (TQM_A_LANES - 1)//'
 mutant "even and odd weights of a warp's halves swapped" "$wmma11/vocabulary.h" 's/even = upper ? other : own/even = upper ? own : other/;
     s/odd = upper ? own : other/odd = upper ? other : own/'
+mutant "weights gathered from the wrong ones of eight lanes" "$dots/gpu/mma_dots.h" \
+    '/^TQG_FN void tqm_gather_b/,/^}/s/i % 4)/(i ^ 1) % 4)/'
+mutant "pairs of neighbouring keys of V multiplied by dots" "$dots/$file" 's/apart = 8;/apart = 1;/'
+mutant "rows of a lane's dot products swapped" "$dots/gpu/mma.h" \
+    '/^TQG_FN int tqm_c_row/,/^}/s/(tqg_lane() & 7) + 8/((tqg_lane() \& 7) ^ 1) + 8/'
+mutant "outputs lie over scores that are still read" "$dots/$file" \
+    '/one set.s columns after the other/,/^}/s/^        tqg_block_sync();//'
 finish

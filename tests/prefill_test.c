@@ -460,12 +460,12 @@ static void check_gpu_variants(int wide, int wanted) {
 
 static void test_gpu_variants(void **state) {
     (void)state;
-    check_gpu_variants(0, 24);
+    check_gpu_variants(0, 32);
 }
 
 static void test_wide_gpu_variants(void **state) {
     (void)state;
-    check_gpu_variants(1, 16);
+    check_gpu_variants(1, 20);
 }
 
 int main(void) {

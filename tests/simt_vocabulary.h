@@ -3,6 +3,9 @@
 #include "support.h"
 
 #include "../templates/target/simt.h"
+#ifdef TQG_MATRIX_NONE
+#include "../templates/gpu/mma_dots.h"
+#endif
 #include "simt/simt.h"
 
 /* ---- launching -------------------------------------------------------------------------------------------------- */
@@ -231,7 +234,7 @@ typedef struct words {
     int n;
 } words;
 
-enum { EXCHANGED = 8 };
+enum { EXCHANGED = 9 };
 
 TQG_KERNEL(exchange, words, THREADS, 1) {
     tqg_u32 *out = p.out + EXCHANGED * (tqg_block_x() * THREADS + tqg_thread());
@@ -248,6 +251,11 @@ TQG_KERNEL(exchange, words, THREADS, 1) {
     for (int mask = TQG_WARP / 2; mask > 0; mask /= 2)
         sum += tqg_shfl_xor(sum, mask);
     out[7] = (tqg_u32)sum;
+#ifdef TQG_VENDOR_HIP
+    out[8] = tqg_shfl8_u(own, 6);
+#else
+    out[8] = tqg_shfl_u(own, (lane & ~7) + 6);
+#endif
 }
 
 static void test_exchange(void **state) {
@@ -269,9 +277,10 @@ static void test_exchange(void **state) {
             assert_int_equal(out[i][5], thirds);
             assert_int_equal(out[i][6], thread >= THREADS - TQG_WARP);
             assert_int_equal(out[i][7], TQG_WARP * (TQG_WARP - 1) / 2);
+            assert_int_equal(out[i][8], ((thread & ~7) + 6) * 3 + 1);
         }
         assert_int_equal(counts.blocks, 2);
-        assert_int_equal(counts.warp_ops, 2 * THREADS / TQG_WARP * (7 + (TQG_WARP == 64 ? 6 : 5)));
+        assert_int_equal(counts.warp_ops, 2 * THREADS / TQG_WARP * (8 + (TQG_WARP == 64 ? 6 : 5)));
     }
 }
 
@@ -348,6 +357,15 @@ enum { A_REGISTERS = 8, B_REGISTERS = 8, C_REGISTERS = 8, COLUMNS = 16 };
 #define A_ROW(r) (tqg_lane() % 16)
 #define A_K(r)   (2 * (r))
 #define C_ROW(r) (2 * (r) + tqg_lane() / 16)
+#elif defined(TQG_MATRIX_NONE) /* the pairs of k that tqg_c_to_b makes */
+enum { A_REGISTERS = 16, B_REGISTERS = 32, C_REGISTERS = 8, COLUMNS = TQG_WARP / 2 };
+#define A_ROW(r)    (tqg_lane() % 8 + 8 * ((r) / 4 % 2))
+#define A_K(r)      (4 * ((r) / 8) + (r) % 4)
+#define B_COLUMN(r) (tqg_lane() / 8 + COLUMNS / 4 * ((r) / 4 % 4))
+#define B_K(r)      (4 * ((r) / 16) + (r) % 4)
+#define C_ROW(r)    (tqg_lane() % 8 + 8 * ((r) / 4))
+#define C_COLUMN(r) (tqg_lane() / 8 + COLUMNS / 4 * ((r) % 4))
+#define K_APART     8
 #else
 enum { A_REGISTERS = 2, B_REGISTERS = 2, C_REGISTERS = 4, COLUMNS = 16 };
 #define A_ROW(r)  (tqg_lane() % 16)
@@ -356,11 +374,14 @@ enum { A_REGISTERS = 2, B_REGISTERS = 2, C_REGISTERS = 4, COLUMNS = 16 };
 #define A8_ROW(r) (tqg_lane() % 16)
 #define A8_K(r)   (4 * (tqg_lane() / 16))
 #endif
-#ifndef TQG_MATRIX_MMA
+#ifndef B_COLUMN
 #define B_COLUMN(r) (tqg_lane() % 16)
 #define B_K(r)      A_K(r)
 #define C_COLUMN(r) (tqg_lane() % 16)
 #define B8_K(r)     A8_K(r)
+#endif
+#ifndef K_APART
+#define K_APART 1
 #endif
 
 /* a [16][16], b [16][COLUMNS], c [16][COLUMNS] += a b, d [16][COLUMNS] = a c, c rounded to halves */
@@ -373,13 +394,19 @@ TQG_KERNEL(multiply_f16, product_f16, TQG_WARP, 1) {
     tqg_u32 a[TQG_MMA_A], b[TQG_MMA_B];
     float c[TQG_MMA_C], d[TQG_MMA_C] = {0};
     for (int r = 0; r < TQG_MMA_A; r++)
-        a[r] = tqg_h2(p.a[A_ROW(r) * 16 + A_K(r)], p.a[A_ROW(r) * 16 + A_K(r) + 1]);
+        a[r] = tqg_h2(p.a[A_ROW(r) * 16 + A_K(r)], p.a[A_ROW(r) * 16 + A_K(r) + K_APART]);
     for (int r = 0; r < TQG_MMA_B; r++)
-        b[r] = tqg_h2(p.b[B_K(r) * COLUMNS + B_COLUMN(r)], p.b[(B_K(r) + 1) * COLUMNS + B_COLUMN(r)]);
+        b[r] = tqg_h2(p.b[B_K(r) * COLUMNS + B_COLUMN(r)], p.b[(B_K(r) + K_APART) * COLUMNS + B_COLUMN(r)]);
     for (int r = 0; r < TQG_MMA_C; r++)
         c[r] = p.c[C_ROW(r) * COLUMNS + C_COLUMN(r)];
     tqg_mma_f16(c, a, b);
+#ifdef TQG_MATRIX_NONE
+    tqg_u32 own[TQM_DOT_COLUMNS];
+    tqg_c_to_b(c, own);
+    tqm_gather_b(own, b);
+#else
     tqg_c_to_b(c, b);
+#endif
     tqg_mma_f16(d, a, b);
     for (int r = 0; r < TQG_MMA_C; r++) {
         p.c[C_ROW(r) * COLUMNS + C_COLUMN(r)] = c[r];

@@ -13,7 +13,7 @@
 #define TQB_RUN 32 /* positions that share turned coefficients */
 #define TQB_RUNS (TQG_WARP / TQB_RUN) /* of a step of a warp's lanes */
 #define TQB_ITEMS(heads, pairs) (((heads) * (pairs) + TQG_WARP - 1) / TQG_WARP)
-#define TQB_MOST TQB_ITEMS(16, 32)
+#define TQB_MOST TQB_ITEMS(TQG_WARP / 2, 32)
 #define TQB_TURNS 8 /* of an angle from step to step, before it is computed anew */
 
 /* ---- angles ------------------------------------------------------------------------------------------------------- */

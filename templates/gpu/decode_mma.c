@@ -339,7 +339,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         for (int i = 0; i < GROUPS * SCORES; i++)
             s[i] = 0.0f;
 % if bias > 0 and not scaled_at_once then
-        tqm_bias_add(KEYS / TQB_RUN, GROUPS, EACH, PAIRS, bias_table, turned, s);
+        tqm_bias_add(KEYS / TQB_RUN, 2, GROUPS, EACH, PAIRS, bias_table, turned, s);
 % end
 % if rows then
         k_row_scores(GROUPS, ${q_in_shared}, k_bytes, k_rows + tqm_row_at(K_PITCH, &k_cache, tqg_lane() >> 2),
@@ -398,7 +398,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         TQG_UNROLL
         for (int i = 0; i < GROUPS * SCORES; i++)
             b[i] = 0.0f;
-        tqm_bias_add(KEYS / TQB_RUN, GROUPS, EACH, PAIRS, bias_table, turned, b);
+        tqm_bias_add(KEYS / TQB_RUN, 2, GROUPS, EACH, PAIRS, bias_table, turned, b);
         TQG_UNROLL
         for (int i = 0; i < GROUPS * SCORES; i += EACH)
             s[i] = tqg_fma(s[i], scale[i % SCORES], ${mma.split_q and "tqg_fma(b[i + 1], 0x1p-11f, b[i])" or "b[i]"});

@@ -18,6 +18,12 @@
 TQG_FN int tqm_k_lane(void) {
     return tqg_lane() & 3;
 }
+#elif defined(TQG_MATRIX_NONE)
+#define TQM_COLUMNS 4
+#define TQM_RUN 16
+TQG_FN int tqm_k_lane(void) {
+    return 0;
+}
 #elif defined(TQG_MATRIX_WMMA11)
 #define TQM_COLUMNS 1
 #define TQM_RUN 16
@@ -42,35 +48,49 @@ TQG_FN int tqm_c_row(int r) {
     return (tqg_lane() >> 2) + 8 * (r >> 1);
 #elif defined(TQG_MATRIX_WMMA11)
     return 2 * r + (tqg_lane() >> 4);
+#elif defined(TQG_MATRIX_NONE)
+    return (tqg_lane() & 7) + 8 * (r >> 2);
 #else
     return TQM_RUN * tqm_k_lane() + r;
 #endif
 }
 TQG_FN int tqm_c_slot(int r) {
-    return TQM_COLUMNS == 2 ? r & 1 : 0;
+    return r & (TQM_COLUMNS - 1);
 }
 TQG_FN int tqm_c_column(int slot) {
+#ifdef TQG_MATRIX_NONE
+    return (tqg_lane() >> 3) + TQG_MMA_N / 4 * slot;
+#else
     return TQM_COLUMNS == 2 ? 2 * (tqg_lane() & 3) + slot : tqg_lane() & 15;
+#endif
 }
-/* Column of B's registers. */
+/* Column of B's registers, of which dot products have four. */
 TQG_FN int tqm_b_column(void) {
     return TQM_COLUMNS == 2 ? tqg_lane() >> 2 : tqg_lane() & 15;
 }
 
-/* One lane for each column of C. */
+/* Lanes that hold the same columns of C differ in these bits of their numbers; is it the first of them? */
+#ifdef TQG_MATRIX_NONE
+enum { TQM_SAME = 1, TQM_SAME_END = 8 };
 TQG_FN int tqm_is_first(void) {
-    return tqg_lane() < (TQM_COLUMNS == 2 ? 4 : 16);
+    return (tqg_lane() & 7) == 0;
 }
-/* Lanes that hold the same columns of C: their results are parts of one. */
+#else
+enum { TQM_SAME = TQM_COLUMNS == 2 ? 4 : 16, TQM_SAME_END = TQG_WARP };
+TQG_FN int tqm_is_first(void) {
+    return tqg_lane() < TQM_SAME;
+}
+#endif
+/* Their results are parts of one. */
 TQG_FN float tqm_column_max(float x) {
     TQG_UNROLL
-    for (int mask = TQM_COLUMNS == 2 ? 4 : 16; mask < TQG_WARP; mask *= 2)
+    for (int mask = TQM_SAME; mask < TQM_SAME_END; mask *= 2)
         x = tqg_max(x, tqg_shfl_xor(x, mask));
     return x;
 }
 TQG_FN float tqm_column_sum(float x) {
     TQG_UNROLL
-    for (int mask = TQM_COLUMNS == 2 ? 4 : 16; mask < TQG_WARP; mask *= 2)
+    for (int mask = TQM_SAME; mask < TQM_SAME_END; mask *= 2)
         x += tqg_shfl_xor(x, mask);
     return x;
 }

@@ -14,8 +14,10 @@ TQG_FN void tqm_bias_table(const tqg_bias *bias, const int pairs, int threads, t
     for (int i = tqg_thread(); i < TQB_RUN * pairs; i += threads) {
         const int r = i % TQG_MMA_A, lane = i / TQG_MMA_A % TQM_A_LANES, step = i / (TQG_MMA_A * TQM_A_LANES);
         const int block = step / (pairs / 8), first = 8 * (step % (pairs / 8));
-#ifdef TQG_MATRIX_MMA
+#if defined(TQG_MATRIX_MMA)
         const int key = lane / 4 + 8 * (r & 1), pair = 2 * (lane % 4) + (r >> 1);
+#elif defined(TQG_MATRIX_NONE)
+        const int key = lane + 8 * (r >> 2 & 1), pair = 4 * (r >> 3) + (r & 3);
 #else
         const int key = lane % 16, pair = TQG_MMA_A * (lane / 16) + r;
 #endif
@@ -60,8 +62,8 @@ TQG_FN void tqm_bias_read(const tqg_u32 *from, const int n, tqg_u32 *x) {
         tqm_read16(1, (const unsigned char *)(from + 4 * i), x + 4 * i);
 }
 
-/* Adds the bias to s [group][block of keys][TQG_MMA_C]. */
-TQG_FN void tqm_bias_add(const int runs, const int groups, const int each, const int pairs, const tqg_u32 *table,
+/* Adds the bias to s [group][block of keys][TQG_MMA_C]; blocks: of a run that are there, 2, or one that the table begins with. */
+TQG_FN void tqm_bias_add(const int runs, const int blocks, const int groups, const int each, const int pairs, const tqg_u32 *table,
                          const tqg_u32 *words, float *s) {
     const int columns = TQM_BIAS_COLUMNS(groups, each), stride = TQM_BIAS_STRIDE(pairs);
     TQG_UNROLL
@@ -70,16 +72,24 @@ TQG_FN void tqm_bias_add(const int runs, const int groups, const int each, const
         for (int run = 0; run < runs; run++) {
             tqg_u32 b[4][TQG_MMA_B];
             TQG_UNROLL
-            for (int i = 0; i < columns / TQG_MMA_N; i++)
+            for (int i = 0; i < columns / TQG_MMA_N; i++) {
+#ifdef TQG_MATRIX_NONE
+                TQG_UNROLL
+                for (int j = 0; j < TQG_MMA_B / 4; j++)
+                    tqm_bias_read(words + (run * columns + i * TQG_MMA_N + tqm_c_column(j % 4)) * stride + 8 * step + j / 4 * 4,
+                                  4, b[i] + 4 * j);
+#else
                 tqm_bias_read(words + (run * columns + i * TQG_MMA_N + tqm_b_column()) * stride + 8 * step +
                                   TQG_MMA_B * tqm_k_lane(), TQG_MMA_B, b[i]);
+#endif
+            }
             TQG_UNROLL
-            for (int block = 0; block < 2; block++) {
+            for (int block = 0; block < blocks; block++) {
                 tqg_u32 a[TQG_MMA_A];
                 tqm_bias_read(table + ((block * (pairs / 8) + step) * TQM_A_LANES + tqm_a_lane()) * TQG_MMA_A, TQG_MMA_A, a);
                 TQG_UNROLL
                 for (int i = 0; i < columns / TQG_MMA_N; i++)
-                    tqg_mma_f16(s + (i % groups * 2 * runs + 2 * run + block) * TQG_MMA_C, a, b[i]);
+                    tqg_mma_f16(s + ((i % groups * runs + run) * blocks + block) * TQG_MMA_C, a, b[i]);
             }
         }
     }

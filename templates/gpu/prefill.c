@@ -40,7 +40,7 @@ TQG_FN void tqp_weigh(const int groups, const float *s, float scale, const float
             x[r] = tqg_exp2(tqg_fma(s[b * TQG_MMA_C + r], scale, -max[slot]));
             sum[slot] += x[r];
         }
-        tqg_c_to_b(x, weights + b * TQG_MMA_B);
+        tqg_c_to_b(x, weights + b * TQP_KEPT);
     }
 }
 
@@ -127,7 +127,12 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         BLOCKS = (TQP_V_BLOCKS + PARTS - 1) / PARTS,
         /* Do all warps multiply that many? What is not theirs, too, then: q is 0 there, and nobody reads such outputs. */
         ALL = ${prefill.all and 1 or 0},
+% if prefill.dots then
+        Q_REGISTERS = UNITS * 16 * COLUMNS / TQG_WARP,
+        Q_STEP = 32 * COLUMNS, /* bytes of 16 values of q */
+% else
         Q_REGISTERS = 2 * UNITS * TQG_MMA_B,
+% end
         OUTPUTS = BLOCKS * TQG_MMA_C,
         SLOTS = GROUPS * TQM_COLUMNS, /* columns that a lane has scores of */
 % if fit.buffers > 1 then
@@ -154,7 +159,7 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
 % if bias > 0 then
     /* ---- score bias: its table, and coefficients of this set's columns ---- */
     tqg_u32 *const bias_table = (tqg_u32 *)(TQG_SHARED + ${geometry.shared_bytes - 128 * bias});
-    tqg_u32 *const turned = (tqg_u32 *)(TQG_SHARED + ${fit.bias_at} + set * ${prefill.bias_bytes});
+    tqg_u32 *const turned = (tqg_u32 *)(TQG_SHARED + ${fit.at.bias} + set * ${prefill.bias_bytes});
     tqb_lane coefficients;
     tqm_bias_table(&p.bias, PAIRS, THREADS, bias_table);
     tqb_begin(&p.bias, PAIRS, &coefficients);
@@ -173,7 +178,7 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
     float *const floats = (float *)TQG_SHARED; /* [COLUMNS][TQA_HEAD_DIM], of one set after the other */
     float unit = 1.0f; /* of scores */
 % if prefill.q_shared then
-    tqg_u8 *const q_lane = TQG_SHARED + ${fit.q_at} + warp * (Q_REGISTERS * GROUPS * 4 * TQG_WARP) + 16 * tqg_lane();
+    tqg_u8 *const q_lane = TQG_SHARED + ${fit.at.q} + warp * (Q_REGISTERS * GROUPS * 4 * TQG_WARP) + 16 * tqg_lane();
 % else
     tqg_u32 q[GROUPS * Q_REGISTERS];
     TQG_UNROLL
@@ -205,9 +210,15 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
 % end
             ${prefill.q_shared and "TQG_NO_UNROLL" or "TQG_UNROLL"}
             for (int i = 0; i < GROUPS * Q_REGISTERS; i++) {
+% if prefill.dots then
+                const int word = i * TQG_WARP + tqg_lane(), run = word / (4 * COLUMNS), unit_at = run >> 2;
+                const int position = 32 * first_unit + 8 * run + 2 * (word & 3);
+                const float *const column = floats + word / 4 % COLUMNS * TQA_HEAD_DIM;
+% else
                 const int step = i % Q_REGISTERS / TQG_MMA_B, group = i / Q_REGISTERS, unit_at = step >> 1;
                 const int position = 32 * (first_unit + unit_at) + tqp_position(step & 1, i % TQG_MMA_B);
                 const float *const column = floats + (group * TQG_MMA_N + tqm_b_column()) * TQA_HEAD_DIM;
+% end
                 float x[2];
                 TQG_UNROLL
                 for (int e = 0; e < 2; e++) {
@@ -224,6 +235,14 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         tqg_block_sync();
     }
 
+% if prefill.dots then
+    /* Lanes read what others have: [16 values][8 of them][column][value]. */
+    tqg_u8 *const q_rows = TQG_SHARED + ${fit.at.q} + warp * (Q_REGISTERS * 4 * TQG_WARP);
+    TQG_UNROLL
+    for (int i = 0; i < Q_REGISTERS; i++)
+        *(tqg_u32 *)(q_rows + 4 * (TQG_WARP * i + tqg_lane())) = q[i];
+
+% end
     float max[SLOTS], sum[SLOTS], o[GROUPS * OUTPUTS];
     TQG_UNROLL
     for (int i = 0; i < SLOTS; i++) {
@@ -246,7 +265,7 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
     int buffer = 0;
 % end
 % if prefill.parts > 1 then
-    tqg_u8 *const of_set = TQG_SHARED + ${fit.scores_at} + set * (PARTS * ${prefill.score_bytes});
+    tqg_u8 *const of_set = TQG_SHARED + ${fit.at.scores} + set * (PARTS * ${prefill.score_bytes});
 % end
 
     TQG_NO_UNROLL
@@ -277,20 +296,36 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
         if (is_seen) {
 % if bias > 0 then
             if (part == 0) {
-                tqb_turn(&coefficients, slot);
+                tqb_turn(&coefficients, TQP_KEYS < TQB_RUN ? slot & -TQB_RUN : slot);
                 tqm_bias_pass(&coefficients, 1, GROUPS, 1, COLUMNS, PAIRS, turned);
                 tqg_warp_sync();
-                tqm_bias_add(1, GROUPS, 1, PAIRS, bias_table, turned, s);
+                const int block = TQP_KEYS < TQB_RUN ? slot / 16 % 2 : 0; /* of the run */
+                tqm_bias_add(1, TQP_BLOCKS, GROUPS, 1, PAIRS, bias_table + block * (16 * PAIRS), turned, s);
             }
 % end
             const tqg_u8 *const k_lane = k_rows + first_unit * (TQP_BLOCKS * TQP_K_BLOCK) + tqp_k_lane(tqm_a_lane());
+% if prefill.dots then
+            const tqg_u8 *const q_lane = q_rows + 16 * tqm_c_column(0);
+% end
             TQG_UNROLL
             for (int u = 0; u < UNITS; u++) {
                 if (ALL || u < TQP_K_UNITS / PARTS || u < units) {
+% if prefill.dots then
+                    TQG_UNROLL
+                    for (int step = 0; step < 2; step++) {
+                        tqg_u32 a[TQG_MMA_A], q[TQG_MMA_B];
+                        tqp_load(TQG_MMA_B, q_lane + (2 * u + step) * Q_STEP, 4 * COLUMNS, q);
+                        TQG_UNROLL
+                        for (int b = 0; b < TQP_BLOCKS; b++) {
+                            tqp_load(TQG_MMA_A, k_lane + (u * TQP_BLOCKS + b) * TQP_K_BLOCK + step * (TQP_K_BLOCK / 2), TQP_K_LOAD, a);
+                            tqg_mma_f16(s + b * TQG_MMA_C, a, q);
+                        }
+                    }
+% else
                     TQG_UNROLL
                     for (int b = 0; b < TQP_BLOCKS; b++) {
                         tqg_u32 a[2 * TQG_MMA_A];
-                        tqp_load_a(k_lane + (u * TQP_BLOCKS + b) * TQP_K_BLOCK, TQP_K_LOAD, a);
+                        tqp_load(2 * TQG_MMA_A, k_lane + (u * TQP_BLOCKS + b) * TQP_K_BLOCK, TQP_K_LOAD, a);
                         TQG_UNROLL
                         for (int i = 0; i < 2 * GROUPS; i++) {
                             const int step = i / GROUPS, group = i % GROUPS, at = group * Q_REGISTERS + (2 * u + step) * TQG_MMA_B;
@@ -303,6 +338,7 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
 % end
                         }
                     }
+% end
                 }
             }
 % if prefill.parts > 1 then
@@ -361,11 +397,24 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
 
         /* ---- O^T += V^T P^T ---- */
         const tqg_u8 *const v_lane = v_rows + first_block * TQP_V_BLOCK + tqp_v_lane(tqm_a_lane());
+% if prefill.dots then
+        TQG_UNROLL
+        for (int step = 0; step < TQP_BLOCKS; step++) {
+            tqg_u32 b[TQG_MMA_B];
+            tqm_gather_b(weights + step * TQP_KEPT, b);
+            TQG_UNROLL
+            for (int v = 0; v < BLOCKS; v++) {
+                tqg_u32 a[TQG_MMA_A];
+                tqp_load(TQG_MMA_A, v_lane + v * TQP_V_BLOCK + step * (4 * TQP_V_LOAD), TQP_V_LOAD, a);
+                tqg_mma_f16(o + v * TQG_MMA_C, a, b);
+            }
+        }
+% else
         TQG_UNROLL
         for (int v = 0; v < BLOCKS; v++) {
             if (ALL || v < TQP_V_BLOCKS / PARTS || v < blocks) {
                 tqg_u32 a[2 * TQG_MMA_A];
-                tqp_load_a(v_lane + v * TQP_V_BLOCK, TQP_V_LOAD, a);
+                tqp_load(2 * TQG_MMA_A, v_lane + v * TQP_V_BLOCK, TQP_V_LOAD, a);
                 TQG_UNROLL
                 for (int i = 0; i < TQP_BLOCKS * GROUPS; i++) {
                     const int step = i / GROUPS, group = i % GROUPS;
@@ -374,6 +423,7 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
                 }
             }
         }
+% end
     }
 
     /* ---- sums, and what the outputs still lack ---- */

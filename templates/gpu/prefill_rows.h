@@ -10,7 +10,8 @@ enum {
     TQP_KEYS = ${rows.keys}, /* of a step */
     TQP_BLOCKS = TQP_KEYS / 16, /* row blocks of S, k steps of O */
     TQP_SCORES = TQP_BLOCKS * TQG_MMA_C,
-    TQP_WEIGHTS = TQP_BLOCKS * TQG_MMA_B,
+    TQP_KEPT = ${rows.kept or "TQG_MMA_B"}, /* registers of weights of 16 keys */
+    TQP_WEIGHTS = TQP_BLOCKS * TQP_KEPT,
     TQP_LANES = 16 * TQG_WARP, /* bytes */
     TQP_K_UNITS = ${rows.k_units}, /* of 32 positions; those behind a tail are 0 */
     TQP_K_BLOCK = 1024, /* bytes of a unit of 16 keys */
@@ -18,7 +19,7 @@ enum {
     TQP_K_BYTES = TQP_K_UNITS * TQP_BLOCKS * TQP_K_BLOCK,
     TQP_V_BLOCKS = ${rows.v_blocks}, /* of 16 positions */
     /* Padded, so that threads which store different keys meet different banks: behind the lanes of a load on mma, else behind
-     * 16 lanes. */
+     * 16 lanes, or 8 of dot products. */
     TQP_V_LOAD = ${rows.v_load},
     TQP_V_BLOCK = ${rows.v_block_bytes},
     TQP_V_BYTES = TQP_V_BLOCKS * TQP_V_BLOCK,
@@ -40,13 +41,13 @@ TQG_FN int tqp_k_lane(int lane) {
     return TQM_COLUMNS == 2 ? 16 * (lane ^ (lane >> 3 & 3)) : 16 * lane;
 }
 TQG_FN int tqp_v_lane(int lane) {
-    return TQM_COLUMNS == 2 ? 16 * lane : 16 * lane + (lane >> 4) * 16;
+    return TQM_COLUMNS == 2 ? 16 * lane : 16 * lane + (TQM_COLUMNS == 4 ? lane >> 3 : lane >> 4) * 16;
 }
-/* A's registers of two k steps. */
-TQG_FN void tqp_load_a(const tqg_u8 *at, const int load, tqg_u32 *a) {
+/* n registers of an operand, by loads that are so many bytes apart. */
+TQG_FN void tqp_load(const int n, const tqg_u8 *at, const int load, tqg_u32 *x) {
     TQG_UNROLL
-    for (int i = 0; i < 2 * TQG_MMA_A / 4; i++)
-        tqm_read16(1, at + i * load, a + 4 * i);
+    for (int i = 0; i < n / 4; i++)
+        tqm_read16(1, at + i * load, x + 4 * i);
 }
 % for _, side in ipairs(sides) do
 %     local f, p, P = side.f, side.prefix, side.prefix:upper()
@@ -177,10 +178,17 @@ TQG_FN void tqp_decode_k(const tqa_cache *cache, int slot, int begin, int end, c
 
 TQG_FN void tqp_decode_v(const tqa_cache *cache, int slot, int begin, int end, const int threads, tqg_u8 *v_rows) {
     const int tasks = TQP_KEYS / 2 * TQP_V_BLOCKS;
-    const int pair = tqg_thread() % (TQP_KEYS / 2), key = slot + 2 * pair;
-    const tqg_u8 *const row = tqp_row(cache, key, begin, end), *const other_row = tqp_row(cache, key + 1, begin, end);
+    const int pair = tqg_thread() % (TQP_KEYS / 2);
+#ifdef TQG_MATRIX_NONE /* a pair of k is two keys 8 apart */
+    const int key = slot + 16 * (pair >> 3) + (pair & 7), apart = 8;
+#else
+    const int key = slot + 2 * pair, apart = 1;
+#endif
+    const tqg_u8 *const row = tqp_row(cache, key, begin, end), *const other_row = tqp_row(cache, key + apart, begin, end);
 #if defined(TQG_MATRIX_MMA)
     tqg_u8 *const to = v_rows + (pair >> 3) * TQP_V_LOAD + 16 * (pair & 3) + 8 * (pair >> 2 & 1);
+#elif defined(TQG_MATRIX_NONE)
+    tqg_u8 *const to = v_rows + (pair >> 2) * (2 * TQP_V_LOAD) + 4 * (pair & 3);
 #elif defined(TQG_MATRIX_WMMA)
     tqg_u8 *const to = v_rows + (pair >> 3) * TQP_V_LOAD + tqp_v_lane(16 * (pair >> 2 & 1)) + 4 * (pair & 3);
 #elif defined(TQG_MATRIX_WMMA11)
@@ -208,7 +216,7 @@ TQG_FN void tqp_decode_v(const tqa_cache *cache, int slot, int begin, int end, c
 #else
             TQG_UNROLL
             for (int j = 0; j < 16; j++)
-                *(tqg_u32 *)(to + of * TQP_V_BLOCK + 16 * j) = x[j];
+                *(tqg_u32 *)(to + of * TQP_V_BLOCK + tqp_v_lane(j)) = x[j];
 #endif
         }
     }

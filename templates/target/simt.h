@@ -296,6 +296,9 @@ TQG_FN tqg_i32 tqg_dot4(tqg_u32 a, tqg_u32 b, tqg_i32 c) {
 #define tqg_shfl_xor_u(x, mask) tq_simt_shuffle_xor((x), (mask), TQG_AT("tqg_shfl_xor_u"))
 #define tqg_shfl_u(x, lane) tq_simt_shuffle((x), (lane), TQG_AT("tqg_shfl_u"))
 #define tqg_shfl_xor(x, mask) tqg_float(tq_simt_shuffle_xor(tqg_bits(x), (mask), TQG_AT("tqg_shfl_xor")))
+#ifdef TQG_VENDOR_HIP
+#define tqg_shfl8_u(x, i) tq_simt_shuffle((x), (tqg_lane() & ~7) | (i), TQG_AT("tqg_shfl8_u"))
+#endif
 #define tqg_shfl(x, lane) tqg_float(tq_simt_shuffle(tqg_bits(x), (lane), TQG_AT("tqg_shfl")))
 #define tqg_ballot(p) tq_simt_ballot((p) != 0, TQG_AT("tqg_ballot"))
 #define tqg_any(p) (tq_simt_ballot((p) != 0, TQG_AT("tqg_any")) != 0)
