@@ -1,6 +1,6 @@
 -- Generates GPU kernels, and what the counter needs to know of each.
--- Usage: lua5.4 tests/gpu/gates.lua DIR [all:ARCH | ARCH | NAME] ...
--- all:ARCH is what tqgen writes for an arch; names and archs choose from gates.tsv; without any, all that it names.
+-- Usage: lua5.4 tests/gpu/gates.lua DIR [NAME | all:ARCH] ...
+-- all:ARCH is what tqgen writes for an arch.
 -- Writes DIR as tqgen would, and DIR/gates.json: a list of objects, one a kernel.
 
 local root = arg[0]:match("^(.*)tests/gpu/[^/]*$") or "./"
@@ -20,9 +20,11 @@ local function fail(message)
     os.exit(1)
 end
 
-local variants, used, about = {}, {}, {}
+local variants, used, about, seen = {}, {}, {}, {}
 
 local function add(variant, name)
+    if seen[name] then return end
+    seen[name] = true
     local arch = archs.get(variant.arch)
     local geometry = families.of(variant).geometry(variant, arch, variant.k and formats.layout(variant.k, variant.head_dim),
         variant.v and formats.layout(variant.v, variant.head_dim))
@@ -37,31 +39,22 @@ local function add(variant, name)
         loop_keys = geometry.loop_keys }
 end
 
-local wanted, from_table = {}, #arg == 1
 for i = 2, #arg do
-    local all = arg[i]:match("^all:(.*)")
-    if all then
-        for _, variant in ipairs(space.select { arch = { all } } or fail("no arch " .. all)) do
+    local whole = arg[i]:match("^all:(.*)")
+    if whole then
+        for _, variant in ipairs(space.select { arch = { whole } } or fail("no arch " .. whole)) do
             add(variant, names.print(variant))
         end
     else
-        wanted[arg[i]], from_table = true, true
-    end
-end
-for line in io.lines(root .. "tests/gpu/gates.tsv") do
-    local name = from_table and line:match("^(tq_[%w_]+)")
-    if name then
-        local variant, unknown = names.parse(name)
+        local variant, unknown = names.parse(arg[i])
         if not variant then
-            fail(name .. ": " .. unknown)
+            fail(arg[i] .. ": " .. unknown)
         end
-        if #arg == 1 or wanted[variant.arch] or wanted[name] then
-            local legal, reason = space.check(variant)
-            if not legal then
-                fail(name .. ": " .. reason)
-            end
-            add(variant, name)
+        local legal, reason = space.check(variant)
+        if not legal then
+            fail(arg[i] .. ": " .. reason)
         end
+        add(variant, arg[i])
     end
 end
 

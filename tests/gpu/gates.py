@@ -6,9 +6,10 @@ shared memory within the arch's limit, and instructions per cached value in the 
 kernels are compiled with clang and ptxas; where nvcc is there, it compiles a sample, and what clang does not do well
 enough: the better one counts.
 
-Usage: gates.py BUILD_DIR [--arch ARCH ...] [--update], or gates.py BUILD_DIR --all ARCH ...
---update writes what was measured to gates.tsv; bounds stay. --all takes all kernels that tqgen writes for an arch, without
-bounds. Exit status 77: no tool for any of them is there.
+Usage: gates.py BUILD_DIR [--arch ARCH ...] [--all ARCH ...] [--update]
+--arch takes rows of these archs alone. --all adds all other kernels that tqgen writes for an arch, which have no bounds and
+may not spill; of them only those that do are printed. --update writes what was measured to gates.tsv; bounds stay. Exit
+status 77: no tool for any of them is there.
 
 Columns of gates.tsv, tab-separated: kernel; per_value and its bound (- if its loop is not counted); alu (CUDA: of them
 those of the integer pipe) and matrix, per value too; registers and shared (dynamic and static bytes) as measured; scratch,
@@ -20,6 +21,7 @@ that they serve; of prefill, for 64 query columns.
 import argparse
 import collections
 import concurrent.futures
+import functools
 import json
 import os
 import re
@@ -46,6 +48,10 @@ def read_table():
         return [Row(*line.rstrip("\n").split("\t")) for line in file if line.startswith("tq_")]
 
 
+def row_of(table, name):
+    return table.get(name) or Row(name, *["-"] * 6, "0", "0")
+
+
 def write_table(rows):
     with open(TABLE) as file:
         head = [line for line in file if not line.startswith("tq_")]
@@ -60,18 +66,20 @@ def run(*command):
         sys.exit("gates: %s failed:\n%s" % (" ".join(command), done.stdout[-8000:]))
 
 
-def measure_file(path):
-    return [(kernel.name, (kernel.resources, isa.count(kernel))) for kernel in isa.kernels(path)]
+def measure_file(path, counted):
+    return [(kernel.name, (kernel.resources, isa.count(kernel) if kernel.name in counted else None))
+            for kernel in isa.kernels(path)]
 
 
-def measure(about, build):
-    """symbol: (resources, kinds of instructions in the hot loop)"""
+def measure(about, table, build):
+    """symbol: (resources, kinds of instructions in the hot loop where the table has a row)"""
+    counted = {kernel["symbol"] for kernel in about if kernel["name"] in table}
     files = []
     for directory in sorted({kernel["id"] for kernel in about}):
         folder = os.path.join(build, directory)
         files += [os.path.join(folder, file) for file in sorted(os.listdir(folder)) if file.endswith(".bin")]
     with concurrent.futures.ProcessPoolExecutor() as pool:
-        return dict(pair for pairs in pool.map(measure_file, files) for pair in pairs)
+        return dict(pair for pairs in pool.map(functools.partial(measure_file, counted=counted), files) for pair in pairs)
 
 
 def per_value(about, kinds):
@@ -99,21 +107,21 @@ def judge(about, row, resources, shared, values):
     return [text for fine, text in checks if not fine]
 
 
-def try_compiler(compiler, selection, about, rows, build, best):
+def try_compiler(compiler, about, table, build, best):
     """Compiles kernels, and keeps in best, name: Found, what is better than what is there."""
     source, out = os.path.join(build, "source_" + compiler), os.path.join(build, compiler)
-    run("lua5.4", os.path.join(HERE, "gates.lua"), source, *selection)
+    run("lua5.4", os.path.join(HERE, "gates.lua"), source, *(kernel["name"] for kernel in about))
     run("cmake", "-S", source, "-B", out, "-DTQ_WERROR=ON", "-DTQ_CUDA_COMPILER=" + compiler,
         *(["-G", "Ninja"] if shutil.which("ninja") else []))
     run("cmake", "--build", out, "--parallel", str(os.cpu_count()))
-    measured = measure(about, out)
+    measured = measure(about, table, out)
     for kernel in about:
         if kernel["symbol"] not in measured:
             found = Found({}, 0, None, ["in no code object"])
         else:
             resources, kinds = measured[kernel["symbol"]]
             values, shared = per_value(kernel, kinds), resources["shared"] + kernel["shared_bytes"]
-            found = Found(resources, shared, values, judge(kernel, rows[kernel["name"]], resources, shared, values))
+            found = Found(resources, shared, values, judge(kernel, row_of(table, kernel["name"]), resources, shared, values))
         old = best.get(kernel["name"])
         if not old or (len(found.wrong), found.values or ()) < (len(old.wrong), old.values or ()):
             best[kernel["name"]] = found
@@ -136,7 +144,7 @@ def left_out(vendor):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage="gates.py BUILD_DIR [--arch ARCH ...] [--update] | [--all ARCH ...]")
+    parser = argparse.ArgumentParser(usage="gates.py BUILD_DIR [--arch ARCH ...] [--all ARCH ...] [--update]")
     parser.add_argument("build")
     parser.add_argument("--arch", nargs="*", default=[])
     parser.add_argument("--all", nargs="*", default=[])
@@ -145,12 +153,12 @@ def main():
 
     build = os.path.abspath(args.build)
     source = os.path.join(build, "all")
-    run("lua5.4", os.path.join(HERE, "gates.lua"), source, *(["all:" + arch for arch in args.all] or args.arch))
+    table = {row.kernel: row for row in read_table()}
+    named = [name for name in table if not args.arch or any("__%s_" % arch in name for arch in args.arch)]
+    selection = named + ["all:" + arch for arch in args.all]
+    run("lua5.4", os.path.join(HERE, "gates.lua"), source, *selection)
     with open(os.path.join(source, "gates.json")) as file:
         about = json.load(file)
-    rows = {row.kernel: row for row in read_table()}
-    if args.all:
-        rows = {kernel["name"]: Row(kernel["name"], "-", "-", "-", "-", "-", "-", "0", "0") for kernel in about}
 
     reasons = {vendor: left_out(vendor) for vendor in sorted({kernel["vendor"] for kernel in about})}
     for vendor, reason in reasons.items():
@@ -163,29 +171,29 @@ def main():
 
     has_clang = shutil.which("ptxas") and any(shutil.which("clang-%d" % version) for version in (22, 21, 20))
     best = {}
-    selection = ["all:" + arch for arch in args.all] or [kernel["name"] for kernel in about]
-    try_compiler("clang" if has_clang else "nvcc", selection, about, rows, build, best)
-    if has_clang and shutil.which("nvcc") and not args.all:
+    try_compiler("clang" if has_clang else "nvcc", about, table, build, best)
+    if has_clang and shutil.which("nvcc"):
         again = [kernel for kernel in about if kernel["vendor"] == "cuda" and (
-            best[kernel["name"]].wrong or re.search(NVCC_SAMPLE, kernel["name"]))]
+            best[kernel["name"]].wrong or kernel["name"] in table and re.search(NVCC_SAMPLE, kernel["name"]))]
         if again:
-            try_compiler("nvcc", [kernel["name"] for kernel in again], again, rows, build, best)
+            try_compiler("nvcc", again, table, build, best)
 
-    failures, updated = 0, dict(rows)
+    failures, updated = 0, dict(table)
     for kernel in about:
         found = best[kernel["name"]]
         text, alu, matrix = ("%.3f" % x if x else "-" for x in found.values or (None, None, None))
-        row = rows[kernel["name"]]._replace(per_value=text, alu=alu, matrix=matrix, shared=str(found.shared),
-                                            registers=str(found.resources.get("registers", "-")))
-        updated[row.kernel] = row
+        row = row_of(table, kernel["name"])._replace(per_value=text, alu=alu, matrix=matrix, shared=str(found.shared),
+                                                     registers=str(found.resources.get("registers", "-")))
         failures += bool(found.wrong)
-        if args.all and not found.wrong:
+        if row.kernel in table:
+            updated[row.kernel] = row
+        elif not found.wrong:
             continue
         print("%s  %-88s %6s (%s) %4s registers %6s shared  %s" % (
             "not ok" if found.wrong else "ok    ", row.kernel, text, row.bound, row.registers, row.shared,
             "; ".join(found.wrong)))
     if args.update:
-        write_table([updated[name] for name in rows])
+        write_table(list(updated.values()))
     print("gates: %d kernels, %d failed" % (len(about), failures))
     return 1 if failures else 0
 
