@@ -4,7 +4,7 @@ set -eu
 . "$(dirname "$0")/mutants_lib.sh"
 kernels=$source/generated/c
 
-setup "variants_test laws_test append_test dequantise_test launch_gpu_test gpu_loader_test prefill_test" \
+setup "variants_test launch_gpu_test gpu_loader_test dequantise_test laws_test append_test prefill_test" \
     --arch c --head-dim 80,128 --gqa 3 --tile 64 --k turbo3,gain4,f16 --v turbo3,gain4,f16
 
 mutant "wrong centroid in one of 8" "$kernels/turbo3_d128.c" 's/\(CENTROIDS\[16\] = {-[0-9]*, \)-71,/\1-70,/'
@@ -29,27 +29,27 @@ mutant "score bias turned the wrong way" "$kernels/attention.c" 's/tqv_sub(tqv_m
 mutant "score bias of one position too many" "$kernels/attention.c" 's/skipped = first % TQ_BIAS_STEP/skipped = (first + 1) % TQ_BIAS_STEP/'
 mutant "first page for all" "$kernels/attention.c" 's/head->pages\[slot \/ head->page_slots\]/head->pages[0]/'
 mutant "heads that take turns start anew" "$source/runtime/launch.c" 's/from == begin, by_turns/1, by_turns/'
-mutant "two lanes of a tile swapped" "$source/runtime/tiles.c" 's/c \/ 2 \* 8 + 2 \* y + c % 2/(c \/ 2 * 8 + 2 * y + c % 2) ^ 1/'
+mutant "two lanes of a tile swapped" "$source/runtime/tiles.c" 's/c \/ 2 \* 8 + 2 \* y + c % 2/(c \/ 2 * 8 + 2 * y + c % 2) ^ 1/' append_test
 mutant "splits merged without rescaling" "$source/runtime/combine.c" \
     's/float w = weight(from\.max\[g\], max);/float w = 1;/'
 mutant "denominator of splits not rescaled" "$source/runtime/combine.c" \
     's/sum += w \* from\.sum\[g\]/sum += from.sum[g]/'
 mutant "first tokens added without rescaling" "$source/runtime/combine.c" \
-    's/acc\[j\] \* keep + w \* v\[j\]/acc[j] + w * v[j]/'
+    's/acc\[j\] \* keep + w \* v\[j\]/acc[j] + w * v[j]/' laws_test
 mutant "window one key too short" "$source/runtime/internal.h" \
     's/n_kv - window : 0/n_kv - window + 1 : 0/'
 mutant "output of prefill not rescaled" "$kernels/attention.c" \
-    's/tqv_store(decay + r, share);/tqv_store(decay + r, tqv_set1(1.0f));/'
-mutant "queries of prefill see one key too many" "$kernels/attention.c" 's/job->position + token + 1/& + 1/'
-mutant "keys of a panel in each other's place" "$kernels/turbo3_d80.c" 's/to + (r + c) \* width/to + (r + 3 - c) * width/'
-mutant "signs of V used for q in prefill" "$kernels/gain4_d128.c" 's/tq_flip_signs(from, HEAD_DIM, K_SIGNS/tq_flip_signs(from, HEAD_DIM, V_SIGNS/'
-mutant "blocks of prefill left out at the end of a thread's" "$source/runtime/prefill.c" 's/middle >= to)/middle >= to - 9000)/'
-mutant "splits of prefill merged without rescaling" "$kernels/attention.c" 's/partials\[i\]\.max\[r\] - max :/0.0f :/'
-mutant "sinks in every split of prefill" "$source/runtime/prefill.c" 's/split ? NULL : b\.job/0 ? NULL : b.job/'
-mutant "norm not corrected" "$kernels/turbo3_d128_append.c" 's/norms\[c\] \/ (STEP \* sqrtf(tqv_hsum(squares\[c\])))/norms[c]/'
+    's/tqv_store(decay + r, share);/tqv_store(decay + r, tqv_set1(1.0f));/' prefill_test
+mutant "queries of prefill see one key too many" "$kernels/attention.c" 's/job->position + token + 1/& + 1/' prefill_test
+mutant "keys of a panel in each other's place" "$kernels/turbo3_d80.c" 's/to + (r + c) \* width/to + (r + 3 - c) * width/' prefill_test
+mutant "signs of V used for q in prefill" "$kernels/gain4_d128.c" 's/tq_flip_signs(from, HEAD_DIM, K_SIGNS/tq_flip_signs(from, HEAD_DIM, V_SIGNS/' prefill_test
+mutant "blocks of prefill left out at the end of a thread's" "$source/runtime/prefill.c" 's/middle >= to)/middle >= to - 9000)/' prefill_test
+mutant "splits of prefill merged without rescaling" "$kernels/attention.c" 's/partials\[i\]\.max\[r\] - max :/0.0f :/' prefill_test
+mutant "sinks in every split of prefill" "$source/runtime/prefill.c" 's/split ? NULL : b\.job/0 ? NULL : b.job/' prefill_test
+mutant "norm not corrected" "$kernels/turbo3_d128_append.c" 's/norms\[c\] \/ (STEP \* sqrtf(tqv_hsum(squares\[c\])))/norms[c]/' append_test
 mutant "two groups packed in each other's place" "$kernels/gain4_d80_append.c" \
-    's/g\[1\] << 4/g[2] << 4/'
-mutant "infinities not looked for" "$source/runtime/check.c" 's/bad ? 0 : n;/n;/'
+    's/g\[1\] << 4/g[2] << 4/' append_test
+mutant "infinities not looked for" "$source/runtime/check.c" 's/bad ? 0 : n;/n;/' append_test
 mutant "pages of K not passed to the kernel" "$source/runtime/launch_gpu.c" 's/\.pages = cache->pages,/.pages = NULL,/'
 mutant "softcap of GPUs in natural units" "$source/runtime/launch_gpu.c" 's/tq_score_cap(args->softcap)/args->softcap/'
 mutant "every thread launches on GPUs" "$source/runtime/launch_gpu.c" 's/launch->thread_index != 0 || //'
