@@ -183,6 +183,8 @@ function mma.legal(variant, arch)
     elseif of.groups * of.outputs > MOST_OUTPUTS
         or of.more_rows > 0 and of.ahead and arch.emulates == "cuda" and registers(of, variant, arch) > 255 then
         return nil, ("%d heads of head_dim %d do not fit the registers of a warp"):format(variant.gqa, variant.head_dim)
+    elseif of.k_path == "i8" and variant.bias > 0 and variant.head_dim >= 512 then
+        return nil, "a score bias leaves no registers for q of head_dim 512 as bytes; in halves, in shared memory, it takes none"
     elseif of.k_path == "i8" and of.q > Q_IN_REGISTERS then
         return nil, ("q of %d heads of head_dim %d does not fit registers as bytes"):format(variant.gqa, variant.head_dim)
     elseif of.ring and of.stages < 4 and (of.stages == 2) ~= wants_two(of, arch) then

@@ -3,6 +3,7 @@
 % local SCALED = rows.scales > 0 and not (CODEBOOK_V and v.subs > 0)
 % local K_GAINS, V_GAINS = CODEBOOK_K and k.subs > 0, CODEBOOK_V and v.subs > 0
 % local heads = shape.heads
+% local visible = bias > 0 and "visible" or "tqa_is_visible(&r, slot + lane)" -- where compilers make least of it
 
 /* Decode over rows. A warp takes ${warp} keys and ${heads} of the group's ${gqa} query heads. The K rows, then the V rows of these keys are
  * copied to shared memory as they are${rows.prefetch and ", from registers into which they were loaded a step ahead" or ""}. Then
@@ -79,7 +80,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         columns[c] = tqt_column_at((lane & (TQG_WARP / PARTS - 1)) + c * TQG_WARP);
 
     int slot = r.first + row_warp * KEYS;
-    const int late_warp = ${bias > 0 and "tqg_after(row_warp, k_unit); /* not in one of the scalar registers, which the loop needs */" or "row_warp;"}
+    const int when_done = ${bias > 0 and "tqg_after(row_warp + ROW_WARPS * r.split, k_unit); /* not in scalar registers, which the loop needs */" or "row_warp + ROW_WARPS * r.split;"}
 % if rows.prefetch then
     tqg_u4 k_words[TQT_K_LOADS], v_words[TQT_V_LOADS];
     int k_phase = 0, v_phase = 0;
@@ -93,7 +94,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
 % end
     TQG_NO_UNROLL
     for (; slot < r.last; slot += ROW_WARPS * KEYS) {
-        const int n = tqt_n(&r, slot), edge = tqa_is_edge(&r, slot, KEYS), visible = tqa_is_visible(&r, slot + lane);
+        const int n = tqt_n(&r, slot), edge = tqa_is_edge(&r, slot, KEYS)${bias > 0 and ", visible = tqa_is_visible(&r, slot + lane)" or ""};
 % if rows.prefetch then
         const int next = slot + ROW_WARPS * KEYS < r.last ? slot + ROW_WARPS * KEYS : slot, next_n = tqt_n(&r, next);
         const tqg_u8 *k_next = tqa_unit_of(&tqg_again(p)->k, 1, next), *v_next = tqa_unit_of(&tqg_again(p)->v, 1, next);
@@ -186,7 +187,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
             for (int h = 0; h < HEADS; h++)
                 score[h] = tqa_score(tqg_again(p), &r, tqa_alibi(tqg_again(p), &r, GQA, head + h), score[h], slot + lane);
         }
-        if (edge && !visible) {
+        if (edge && !${visible}) {
             TQG_UNROLL
             for (int h = 0; h < HEADS; h++)
                 score[h] = TQA_MINUS_INFINITY;
@@ -201,13 +202,13 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         TQG_UNROLL
         for (int b = 0; b < V_N_BLOCKS; b++)
             v_scale[b] = tqt_half(v_row + b * V_BLOCK_BYTES);
-        if (edge && !visible) {
+        if (edge && !${visible}) {
             TQG_UNROLL
             for (int b = 0; b < V_N_BLOCKS; b++)
                 v_scale[b] = 0;
         }
 %     else
-        if (edge && !visible) { /* whatever lies there must not be NaN */
+        if (edge && !${visible}) { /* whatever lies there must not be NaN */
             for (int i = 0; i < V_ROW_BYTES / 16; i++)
                 ((tqg_u4 *)(region + v_first + lane * TQT_V_STRIDE))[i] = (tqg_u4){0, 0, 0, 0};
         }
@@ -317,6 +318,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         for (int i = 0; i < HEADS * PER_LANE * 8; i++)
             acc[i / (PER_LANE * 8)][i % (PER_LANE * 8)] += tqg_shfl_xor(acc[i / (PER_LANE * 8)][i % (PER_LANE * 8)], mask);
     }
+    const int late_split = when_done / ROW_WARPS, late_warp = when_done % ROW_WARPS;
     tqg_block_sync();
     const tqa_result result = tqa_result_at(shared, GQA);
 % if SCALED then
@@ -344,6 +346,7 @@ TQG_KERNEL(${symbol}, tqg_decode_params, ${geometry.threads}, ${geometry.blocks_
         }
         tqg_block_sync();
     }
-    const tqa_range late = tqa_range_of(tqg_again(p), KEYS);
+    tqa_range late = tqa_range_of(tqg_again(p), KEYS);
+    late.split = late_split;
     tqa_finish(tqg_again(p), &late, &result, GQA, THREADS);
 }

@@ -146,6 +146,10 @@ describe("the GPU space", function()
         assert.same({ 8, 32 }, values(found, "bias"))
         assert.same({ "lane", "mma", "tile", "vec" }, values(found, "kernel"))
         refused({ arch = "sm_90", bias = "7" }, "--bias 7 is illegal; nearest legal: 8")
+        local wide = { arch = "sm_90", op = "decode", head_dim = "512", gqa = "4", k = "gain3", v = "gain3", layout = "tile_mma" }
+        assert.same({ "f16", "i8" }, values(select(wide), "k_path"))
+        wide.bias = "16" -- which would have bytes of q spilled
+        assert.same({ "f16" }, values(select(wide), "k_path"))
     end)
 
     it("has a kernel for rows of every shape", function()
