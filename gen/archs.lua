@@ -130,8 +130,7 @@ for _, arch in ipairs(archs.list) do
 end
 
 -- The executor takes every trait of the arch that it stands for, so that the same texts and paths run.
-for _, of in ipairs { { "sm_90" }, { "sm_80" }, { "gfx1201" }, { "gfx942" }, { "gfx1100", "prefill" }, { "gfx1030", "prefill" }, { "gfx906", "prefill" } } do
-    local name, covers = table.unpack(of)
+for _, name in ipairs { "sm_90", "sm_80", "gfx1201", "gfx942", "gfx1100", "gfx1030", "gfx906" } do
     local real = by_name[name]
     local arch = {}
     for key, value in pairs(real) do
@@ -143,7 +142,7 @@ for _, of in ipairs { { "sm_90" }, { "sm_80" }, { "gfx1201" }, { "gfx942" }, { "
     arch.vocabulary = "simt.h"
     arch.cflags = { "-O2", "-ffp-contract=off" }
     arch.needs = { "simt" .. real.warp }
-    arch.covers = covers
+    arch.covers = (real.matrix == "wmma11" or real.matrix == "none") and "prefill" or nil -- they decode like others
     table.insert(archs.list, arch)
     by_name[arch.name] = arch
 end

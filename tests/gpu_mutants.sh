@@ -61,7 +61,7 @@ mutant "operand not the same in both halves of a warp" "$wmma11/gpu/mma.h" \
 mutant "even and odd weights of a warp's halves swapped" "$wmma11/vocabulary.h" 's/even = upper ? other : own/even = upper ? own : other/;
     s/odd = upper ? own : other/odd = upper ? other : own/'
 mutant "weights gathered from the wrong ones of eight lanes" "$dots/gpu/mma_dots.h" \
-    '/^TQG_FN void tqm_gather_b/,/^}/s/i % 4)/(i ^ 1) % 4)/'
+    '/^TQG_FN void tqm_gather_b/,/^}/s/= pairs\[j\]/= pairs[j ^ 1]/'
 mutant "pairs of neighbouring keys of V multiplied by dots" "$dots/$file" 's/apart = 8;/apart = 1;/'
 mutant "rows of a lane's dot products swapped" "$dots/gpu/mma.h" \
     '/^TQG_FN int tqm_c_row/,/^}/s/(tqg_lane() & 7) + 8/((tqg_lane() \& 7) ^ 1) + 8/'

@@ -1,6 +1,7 @@
--- Prefill with matrix instructions, or dot products in their place: a block of queries walks over the rows that it sees, which its warps decode once, to
--- halves in shared memory, and then multiply with a few query columns each. Where a warp has no registers for the outputs of
--- its columns, several share them: each multiplies a part of the values of K, and keeps the outputs of a part of those of V.
+-- Prefill with matrix instructions, or dot products in their place: a block of queries walks over the rows that it sees, which its
+-- warps decode once, to halves in shared memory, and then multiply with a few query columns each. Where a warp has no registers for
+-- the outputs of its columns, several share them: each multiplies a part of the values of K, and keeps the outputs of a part of
+-- those of V.
 
 local attention = require "gpu.attention"
 local prefill_rows = require "gpu.prefill_rows"

@@ -31,7 +31,8 @@ end
 return function(head_dim, k, v, arch)
     local block = V_BLOCKS[arch.matrix]
     local keys = keys_of(head_dim, arch)
-    local rows = { keys = keys, k_load = block.k_load, v_load = block.load, kept = block.kept, v_block_bytes = block.bytes * keys // KEYS + (block.pad or 0) }
+    local rows = { keys = keys, k_load = block.k_load, v_load = block.load, kept = block.kept,
+        v_block_bytes = block.bytes * keys // KEYS + (block.pad or 0) }
     rows.k_units = units(k, head_dim, 1)
     rows.v_blocks = math.tointeger(2 * units(v, formats.v_head_dim(head_dim), 0.5))
     rows.k_bytes, rows.v_bytes = 2 * keys * 32 * rows.k_units, rows.v_blocks * rows.v_block_bytes

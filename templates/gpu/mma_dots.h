@@ -15,7 +15,8 @@ enum { TQM_DOT_ROWS = 2, TQM_DOT_COLUMNS = 4 }; /* of a lane */
 TQG_FN void tqg_mma_f16(float *c, const tqg_u32 *a, const tqg_u32 *b) {
     TQG_UNROLL
     for (int pair = 0; pair < 8; pair++) {
-        const tqg_u32 *const a_of = a + pair / 4 * (TQG_MMA_A / 2) + pair % 4, *const b_of = b + pair / 4 * (TQG_MMA_B / 2) + pair % 4;
+        const tqg_u32 *const a_of = a + pair / 4 * (TQG_MMA_A / 2) + pair % 4;
+        const tqg_u32 *const b_of = b + pair / 4 * (TQG_MMA_B / 2) + pair % 4;
         TQG_UNROLL
         for (int i = 0; i < TQG_MMA_C; i++)
             c[i] = tqg_dot2(a_of[i / TQM_DOT_COLUMNS * 4], b_of[i % TQM_DOT_COLUMNS * 4], c[i]);
@@ -31,8 +32,13 @@ TQG_FN void tqg_c_to_b(const float *c, tqg_u32 *own) {
 /* And all of it, from the eight lanes that have the columns. */
 TQG_FN void tqm_gather_b(const tqg_u32 *own, tqg_u32 *b) {
     TQG_UNROLL
-    for (int i = 0; i < TQG_MMA_B; i++)
-        b[i] = tqg_shfl8_u(own[i / 4 % TQM_DOT_COLUMNS], i / 16 * 4 + i % 4);
+    for (int i = 0; i < TQM_DOT_COLUMNS; i++) {
+        tqg_u32 pairs[8];
+        tqg_gather8_u(own[i], pairs);
+        TQG_UNROLL
+        for (int j = 0; j < 8; j++)
+            b[j / 4 * (TQG_MMA_B / 2) + 4 * i + j % 4] = pairs[j];
+    }
 }
 
 #endif

@@ -317,7 +317,8 @@ TQG_KERNEL(${symbol}, tqg_prefill_params, ${geometry.threads}, ${geometry.blocks
                         tqp_load(TQG_MMA_B, q_lane + (2 * u + step) * Q_STEP, 4 * COLUMNS, q);
                         TQG_UNROLL
                         for (int b = 0; b < TQP_BLOCKS; b++) {
-                            tqp_load(TQG_MMA_A, k_lane + (u * TQP_BLOCKS + b) * TQP_K_BLOCK + step * (TQP_K_BLOCK / 2), TQP_K_LOAD, a);
+                            const tqg_u8 *const of_step = k_lane + (u * TQP_BLOCKS + b) * TQP_K_BLOCK + step * (TQP_K_BLOCK / 2);
+                            tqp_load(TQG_MMA_A, of_step, TQP_K_LOAD, a);
                             tqg_mma_f16(s + b * TQG_MMA_C, a, q);
                         }
                     }

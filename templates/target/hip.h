@@ -295,31 +295,18 @@ TQG_FN float tqg_shfl_xor(float x, int mask) {
 TQG_FN float tqg_shfl(float x, int lane) {
     return tqg_float(tqg_shfl_u(tqg_bits(x), lane));
 }
-/* From lane i of each eight. */
-TQG_FN tqg_u32 tqg_shfl8_u(tqg_u32 x, int i) {
+/* x of each of the lane's eight. */
+TQG_FN void tqg_gather8_u(tqg_u32 x, tqg_u32 *y) {
 #if TQG_WARP == 32 /* gfx10 and later */
 #define TQG_OF_EIGHT(i) (tqg_u32) __builtin_amdgcn_mov_dpp8((int)x, (i) * 011111111)
 #else
 #define TQG_OF_EIGHT(i) (tqg_u32) __builtin_amdgcn_ds_swizzle((int)x, 0x18 | (i) << 5)
 #endif
-    switch (i) {
-    case 0:
-        return TQG_OF_EIGHT(0);
-    case 1:
-        return TQG_OF_EIGHT(1);
-    case 2:
-        return TQG_OF_EIGHT(2);
-    case 3:
-        return TQG_OF_EIGHT(3);
-    case 4:
-        return TQG_OF_EIGHT(4);
-    case 5:
-        return TQG_OF_EIGHT(5);
-    case 6:
-        return TQG_OF_EIGHT(6);
-    default:
-        return TQG_OF_EIGHT(7);
-    }
+    const tqg_u32 of_lanes[8] = {TQG_OF_EIGHT(0), TQG_OF_EIGHT(1), TQG_OF_EIGHT(2), TQG_OF_EIGHT(3),
+                                 TQG_OF_EIGHT(4), TQG_OF_EIGHT(5), TQG_OF_EIGHT(6), TQG_OF_EIGHT(7)};
+    TQG_UNROLL
+    for (int i = 0; i < 8; i++)
+        y[i] = of_lanes[i];
 }
 /* Each of the two builtins compiles for one wave size only, so a wrong TQG_WARP is an error. */
 TQG_FN tqg_u64 tqg_ballot(int p) {

@@ -297,7 +297,11 @@ TQG_FN tqg_i32 tqg_dot4(tqg_u32 a, tqg_u32 b, tqg_i32 c) {
 #define tqg_shfl_u(x, lane) tq_simt_shuffle((x), (lane), TQG_AT("tqg_shfl_u"))
 #define tqg_shfl_xor(x, mask) tqg_float(tq_simt_shuffle_xor(tqg_bits(x), (mask), TQG_AT("tqg_shfl_xor")))
 #ifdef TQG_VENDOR_HIP
-#define tqg_shfl8_u(x, i) tq_simt_shuffle((x), (tqg_lane() & ~7) | (i), TQG_AT("tqg_shfl8_u"))
+#define tqg_gather8_u(x, y) tqg_gather8_u_at((x), (y), TQG_AT("tqg_gather8_u"))
+TQG_FN void tqg_gather8_u_at(tqg_u32 x, tqg_u32 *y, const char *at) {
+    for (int i = 0; i < 8; i++)
+        y[i] = tq_simt_shuffle(x, (tqg_lane() & ~7) | i, at);
+}
 #endif
 #define tqg_shfl(x, lane) tqg_float(tq_simt_shuffle(tqg_bits(x), (lane), TQG_AT("tqg_shfl")))
 #define tqg_ballot(p) tq_simt_ballot((p) != 0, TQG_AT("tqg_ballot"))
