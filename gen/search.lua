@@ -1,6 +1,8 @@
 -- Tables by which append chooses among candidate scales or gains in bytes. A candidate takes every value, first brought
 -- to 16 bits, to a byte t = value / candidate * unit; by cells of t, two lookups give the distance to the nearest level.
 
+local formats = require "formats"
+
 local search = {}
 
 local VALUE_16 = 8192 -- the largest magnitude of a block as append converts it to 16 bits
@@ -29,6 +31,29 @@ local function cells(levels, signed, unit)
     return boundaries, half_gaps
 end
 
+-- By cell of 16 of |value| in halves of a unit, levels those above 0: the code of the level at the cell's end, if no boundary
+-- lies in it, else of the one before, and the boundary; without one, 0. Bytes hold both.
+local function nearest_cells(levels, bits)
+    local codes, boundaries, half = {}, {}, 1 << bits - 1
+    local step = formats.code(bits, half + 1) - formats.code(bits, half)
+    for cell = 0, 15 do
+        local below, inside = 0, {}
+        for k = 1, #levels - 1 do
+            local boundary = levels[k] + levels[k + 1]
+            assert(boundary < 256, "levels: boundaries are bytes in halves of a unit")
+            if boundary < 16 * cell then
+                below = below + 1
+            elseif boundary < 16 * cell + 16 then
+                inside[#inside + 1] = boundary
+            end
+        end
+        assert(#inside < 2, "levels: two boundaries in one cell")
+        boundaries[cell + 1] = inside[1] or 0
+        codes[cell + 1] = formats.code(bits, half) + step * (inside[1] and below or below - 1)
+    end
+    return codes, boundaries, step
+end
+
 local function least(values)
     return math.min(table.unpack(values))
 end
@@ -40,6 +65,9 @@ end
 --   factors                of candidates, as their rounded multipliers have them
 --   inverse_units          of candidates, for a block whose largest magnitude is 1
 --   value_16, gain_16      what the 16-bit values are in
+--   nearest_codes, nearest_boundaries, code_step, code_flip
+--                          without gains: the cells above; from the code of a magnitude to the next one's; what the codes of
+--                          x and -x differ in
 --   slope, offset          for gains: the lowest code to try is slope * size + offset, see formats
 function search.tables(layout, symmetric)
     local centroids, gains, how = layout.table.centroids, layout.table.gains, layout.format.search
@@ -55,6 +83,9 @@ function search.tables(layout, symmetric)
         end
         out.slope, out.offset = how.slope, how.offset
     else
+        local bits = layout.format.bits
+        out.nearest_codes, out.nearest_boundaries, out.code_step = nearest_cells(levels, bits)
+        out.code_flip = formats.code(bits, 1 << bits - 1) ~ formats.code(bits, (1 << bits - 1) - 1)
         for k, factor in ipairs(how.factors) do
             local multiplier = round(32768 / VALUE_16 * unit * top / factor)
             out.multipliers[k] = multiplier * 0x10001

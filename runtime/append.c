@@ -72,6 +72,14 @@ static const float *values_of(const tq_append_args *args, const row *r) {
     return args->x + offset_of(r, args->x_seq_stride, args->x_token_stride, args->x_head_stride);
 }
 
+/* How many of `left` rows from r on lie, with their means, one behind the other. */
+static int rows_in_line(const tq_plan *plan, const tq_append_args *args, const row *r, int64_t left) {
+    if (tq_keys_per_unit(plan->variant) > 1 || args->x_head_stride != (size_t)plan->head_dim)
+        return 1;
+    const int heads = plan->n_kv_heads - r->kv_head;
+    return left < heads ? (int)left : heads;
+}
+
 /* The n rows from r on; r becomes the one behind them. */
 static void store_rows(const tq_plan *plan, const tq_append_args *args, int mode, int n, row *r) {
     const float *x[TQ_APPEND_ROWS], *mean[TQ_APPEND_ROWS];
@@ -102,11 +110,14 @@ tq_status tq_append(const tq_plan *plan, const tq_append_args *args, const tq_la
     const row first = row_at(plan, args->n_tokens, begin);
     /* Look at the whole share before the first row is stored. */
     row r = first;
-    for (int64_t i = begin; i < end; i++, step(&r, plan, args->n_tokens)) {
+    for (int64_t i = begin; i < end; step(&r, plan, args->n_tokens)) {
         const float *x = values_of(args, &r), *mean = mean_of(plan, args->mean, r.kv_head);
-        int bad = tq_first_not_finite(x, mean, plan->head_dim);
-        if (bad < plan->head_dim)
-            return not_finite(&r, x, mean, bad);
+        const int rows = rows_in_line(plan, args, &r, end - i), n = rows * plan->head_dim;
+        const int bad = tq_first_not_finite(x, mean, n);
+        r.kv_head += bad < n ? bad / plan->head_dim : rows - 1;
+        if (bad < n)
+            return not_finite(&r, values_of(args, &r), mean_of(plan, args->mean, r.kv_head), bad % plan->head_dim);
+        i += rows;
     }
     r = first;
     for (int64_t i = begin; i < end; i += TQ_APPEND_ROWS)

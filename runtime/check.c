@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* 1 if x - mean, or x without a mean, is NaN or infinite somewhere. Integers without branches: compilers vectorise them. */
+/* Not 0 if a value is NaN or infinite. Integers without branches: compilers vectorise them. */
 static inline uint32_t is_bad(float value) {
-    static const uint32_t exponent = 0x7f800000;
+    const float zero = value - value; /* or -0 or NaN */
     uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (bits & exponent) == exponent;
+    memcpy(&bits, &zero, sizeof bits);
+    return bits;
 }
 
 int tq_first_not_finite(const float *x, const float *mean, int n) {
@@ -27,7 +27,7 @@ int tq_first_not_finite(const float *x, const float *mean, int n) {
         bad |= is_bad(mean ? x[j] - mean[j] : x[j]);
     for (int k = 0; k < RUN; k++)
         bad |= seen[k];
-    int i = bad ? 0 : n;
+    int i = bad << 1 ? 0 : n; /* whatever the sign of zeros */
     while (i < n && isfinite(mean ? x[i] - mean[i] : x[i]))
         i++;
     return i;

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TQ_KERNEL_ABI 4
+#define TQ_KERNEL_ABI 5
 
 /* Bounds of what a kernel may assume; the generator refuses shapes beyond them. */
 enum {
@@ -17,7 +17,7 @@ enum {
     TQ_MAX_TILE = 128,      /* keys per softmax step, and of a tile */
     TQ_GROUP = 16,          /* keys whose rows lie at one stride */
     TQ_MAX_SCALES = 18,     /* stored scales per row */
-    TQ_APPEND_ROWS = 4,     /* that are stored together */
+    TQ_APPEND_ROWS = 16,    /* that are stored together */
     TQ_MAX_BIAS_PAIRS = 64, /* of a score bias */
     TQ_BIAS_STEP = 32,      /* positions whose angles have one start */
     TQ_MAX_ROWS = 384,      /* rows of q, (token, query head) each, that prefill takes at a time */

@@ -88,20 +88,12 @@ void tqk_gain3_d128_dequantise__c(const uint8_t *row, const float *mean, const u
                 y[b * BLOCK + i] = gain * CENTROIDS[codes[i]];
         }
     }
-    for (int i = 0; i < HEAD_DIM; i += CHUNK)
-        tq_rotate(y + i, 128, 1, ROTATE_UNIT);
-    tq_flip_signs(y, HEAD_DIM, signs, y);
+    tq_rotate_out(y, HEAD_DIM, 128, 1, ROTATE_UNIT, signs, y);
     for (int i = 0; i < HEAD_DIM; i += TQV_LANES)
         tqv_store(x + i, mean ? tqv_add(tqv_load(y + i), tqv_load(mean + i)) : tqv_load(y + i));
 }
 
 /* ---- append ----------------------------------------------------------------------------------------------------- */
-
-static void store_scale(uint8_t *block, float scale) {
-    uint8_t halves[2 * TQV_LANES];
-    tqv_to_f16(halves, tqv_set1(scale));
-    memcpy(block, halves, 2);
-}
 
 enum {
     CHUNKS = HEAD_DIM / CHUNK,                          /* of a row */
@@ -112,6 +104,7 @@ enum {
     ROUNDS = (ALL_RUNS + TQV_LANES - 1) / TQV_LANES,    /* of LANES runs whose errors are summed together */
     WORDS = (ALL_RUNS * 8 + TQV_LANES - 1) / TQV_LANES, /* vectors of 16-bit values; 8 a round */
     PADDED_RUNS = ROUNDS * TQV_LANES,
+    PADDED_MOST = (MOST + TQV_LANES - 1) / TQV_LANES * TQV_LANES,
     TOGETHER = 4, /* vectors that are quantised together */
     STRIDE = TOGETHER * TQV_LANES,
 };
@@ -147,6 +140,16 @@ TQV_INLINE void quantise(const float *y, const int vectors, const int each, cons
     for (int i = vectors; i < TOGETHER; i++)
         m[i] = tqv_bzero();
     tqv_bstore(codes, tqv_low_bytes(m));
+}
+
+/* Lane i: the sum of the lanes of v[i], of LANES chunks or as many as a call has. */
+TQV_INLINE tqv_f32 chunk_sums(const tqv_f32 *v) {
+    return (int)MOST > 4 ? tqv_sums(v) : tqv_sums4(v);
+}
+
+/* 1, or 0 up to TINY. */
+TQV_INLINE tqv_f32 is_large(tqv_f32 x) {
+    return tqv_from_i32(tqv_add_where_ge(tqv_set1(TINY), x, tqv_bset1(1), -1));
 }
 
 /* The same for any number of runs, which have one dot and one square. */
@@ -258,33 +261,63 @@ static void choose_gains(const float *y, float *inverse, float *gain, uint8_t *g
 static void store_gains(const float *y, const float *inverse, const float *gain, const uint8_t *gain_codes, int n,
                         uint8_t *const *to) {
     uint8_t codes[MOST * CHUNK + STRIDE];
-    tqv_f32 dots[MOST], squares[MOST];
+    uint8_t scales[2 * PADDED_MOST];
+    tqv_f32 dots[PADDED_MOST], squares[PADDED_MOST];
+    for (int c = n; c < PADDED_MOST; c++)
+        dots[c] = squares[c] = tqv_zero();
     for (int c = 0; c < n; c++)
         quantise_runs(y + c * CHUNK, RUNS, inverse + c * RUNS, gain + c * RUNS, codes + c * CHUNK, dots + c, squares + c);
+    for (int c = 0; c < PADDED_MOST; c += TQV_LANES)
+        tqv_to_f16(scales + 2 * c, tqv_div(chunk_sums(dots + c), tqv_mul(chunk_sums(squares + c), tqv_set1(STEP / ROTATE_UNIT))));
     for (int c = 0; c < n; c++) {
         uint16_t packed[HEADER / 2 - 1] = {0};
         for (int r = 0; r < RUNS; r++)
             packed[r / 4] = (uint16_t)(packed[r / 4] | gain_codes[c * RUNS + r] << 4 * (r % 4));
-        store_scale(to[c], tqv_hsum(dots[c]) / (tqv_hsum(squares[c]) * STEP));
+        memcpy(to[c], scales + 2 * c, 2);
         memcpy(to[c] + 2, packed, sizeof packed);
         pack_block(codes + c * CHUNK, to[c]);
     }
 }
 
-/* The row as it is stored but for its scale: without its mean, with signs, not yet rotated. Beyond 1e17 the norm would overflow; scales
- * saturate long before. */
-static void take_row(const float *x, const float *mean, const uint32_t *signs, float *y) {
-    const tqv_f32 top = tqv_set1(1e17f), bottom = tqv_set1(-1e17f);
-    for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {
-        const tqv_f32 v = mean ? tqv_sub(tqv_load(x + i), tqv_load(mean + i)) : tqv_load(x + i);
-        const tqv_f32 kept = tqv_max(tqv_min(v, top), bottom);
-        tqv_store(y + i, tqv_flip(kept, signs[i / 32] >> (i % 32)));
-    }
+/* One vector without its mean. Beyond 1e17 norms would overflow; scales saturate long before. */
+TQV_INLINE tqv_f32 take(const int clamped, const float *x, const float *mean) {
+    const tqv_f32 v = mean ? tqv_sub(tqv_load(x), tqv_load(mean)) : tqv_load(x);
+    return clamped ? tqv_max(tqv_min(v, tqv_set1(1e17f)), tqv_set1(-1e17f)) : v;
 }
 
-static void rotate_chunks(float *y, int n) {
-    for (int c = 0; c < n; c++)
-        tq_rotate(y + c * CHUNK, 128, 1, ROTATE_UNIT);
+/* Rows on their way into the domain in which they are stored, but for the factor ROTATE_UNIT, which scales take; squares of
+ * their chunks. */
+TQV_INLINE void take_rows(const int clamped, const float *const *x, const float *const *mean, const uint32_t *signs, int n,
+                          float *y, tqv_f32 *squares) {
+    enum { VECTORS = 128 < TOGETHER * TQV_LANES ? 128 / TQV_LANES : TOGETHER };
+    for (int c = 0; c < PADDED_MOST; c++)
+        squares[c] = tqv_zero();
+    for (int i = 0; i < HEAD_DIM; i += VECTORS * TQV_LANES)
+        for (int r = 0; r < n; r++) { /* masks of signs are made once for all rows */
+            tqv_f32 v[TOGETHER], square = squares[r * CHUNKS + i / CHUNK];
+            TQV_UNROLL for (int j = 0; j < VECTORS; j++) {
+                const int at = i + j * TQV_LANES;
+                v[j] = take(clamped, x[r] + at, mean[r] ? mean[r] + at : NULL);
+                square = tqv_fma(v[j], v[j], square);
+                v[j] = tqv_flip(v[j], signs[at / 32] >> (at % 32));
+            }
+            tq_first_steps(VECTORS, v);
+            TQV_UNROLL for (int j = 0; j < VECTORS; j++)
+                tqv_store(y + r * HEAD_DIM + i + j * TQV_LANES, v[j]);
+            squares[r * CHUNKS + i / CHUNK] = square;
+        }
+}
+
+static int has_huge_values(const tqv_f32 *squares, int n) {
+    tqv_f32 most = squares[0];
+    for (int c = 1; c < n; c++)
+        most = tqv_max(most, squares[c]);
+    return tqv_hmax(most) > 1e33f;
+}
+
+static void finish_rotation(float *y, int chunks) {
+    for (int c = 0; c < chunks; c++)
+        tq_later_steps(y + c * CHUNK, 128, 1);
 }
 
 /* Step by step for all rows, since each step is a long chain, and in batches of chunks, since a row may have fewer runs
@@ -292,29 +325,29 @@ static void rotate_chunks(float *y, int n) {
 void tqk_gain3_d128_append__c(const float *const *x, const float *const *mean, const uint32_t *signs, int mode, int n,
                       uint8_t *const *rows) {
     _Alignas(64) float y[MOST * CHUNK + STRIDE]; /* what is behind a chunk may be read along with it */
-    float norms[MOST], inverse[MOST * RUNS + PADDED_RUNS];
+    float norms[PADDED_MOST], units[PADDED_MOST]; /* units: their inverse, of each chunk */
+    float inverse[MOST * RUNS + PADDED_RUNS];
+    tqv_f32 squares[PADDED_MOST];
     float gain[MOST * RUNS + PADDED_RUNS];
     uint8_t gain_codes[MOST * RUNS + PADDED_RUNS];
     uint8_t *to[MOST];
     const int chunks = n * CHUNKS, whole = (chunks + BATCH - 1) / BATCH * BATCH;
-    for (int i = 0; i < n; i++) {
-        take_row(x[i], mean[i], signs, y + i * HEAD_DIM);
-        for (int c = 0; c < CHUNKS; c++)
-            to[i * CHUNKS + c] = rows[i] + c * (CHUNK / BLOCK) * BLOCK_BYTES;
-    }
+    for (int c = 0; c < chunks; c++)
+        to[c] = rows[c / CHUNKS] + c % CHUNKS * (CHUNK / BLOCK) * BLOCK_BYTES;
+    take_rows(0, x, mean, signs, n, y, squares);
+    if (has_huge_values(squares, chunks))
+        take_rows(1, x, mean, signs, n, y, squares);
     memset(y + n * HEAD_DIM, 0, (size_t)((whole - chunks) * CHUNK + STRIDE) * sizeof *y);
     memset(inverse + chunks * RUNS, 0, (size_t)((whole - chunks) * RUNS + PADDED_RUNS) * sizeof *inverse);
-    for (int c = 0; c < chunks; c++) {
-        tqv_f32 square = tqv_zero();
-        for (int i = 0; i < CHUNK; i += TQV_LANES)
-            square = tqv_fma(tqv_load(y + c * CHUNK + i), tqv_load(y + c * CHUNK + i), square);
-        norms[c] = sqrtf(tqv_hsum(square));
-        const float unit = norms[c] > TINY ? 1.0f / (norms[c] * STEP) : 0.0f;
-        for (int r = 0; r < RUNS; r++)
-            inverse[c * RUNS + r] = unit;
+    for (int c = 0; c < PADDED_MOST; c += TQV_LANES) {
+        const tqv_f32 norm = tqv_sqrt(chunk_sums(squares + c));
+        tqv_store(norms + c, norm);
+        tqv_store(units + c, tqv_mul(tqv_div(is_large(norm), tqv_max(norm, tqv_set1(TINY))), tqv_set1(ROTATE_UNIT / STEP)));
     }
-    rotate_chunks(y, chunks);
+    finish_rotation(y, chunks); /* while roots and quotients are on their way */
     (void)mode;
+    for (int r = 0; r < chunks * RUNS; r++)
+        inverse[r] = units[r / RUNS];
     for (int c = 0; c < chunks; c += BATCH)
         choose_gains(y + c * CHUNK, inverse + c * RUNS, gain + c * RUNS, gain_codes + c * RUNS);
     store_gains(y, inverse, gain, gain_codes, chunks, to);

@@ -5,14 +5,25 @@
 
 #include "vocabulary.h"
 
-TQV_INLINE void tq_rotate(float *y, int pow2, int odd, float unit) {
-    const tqv_f32 scale = tqv_set1(unit); /* 1 / sqrt(pow2) */
+/* Of neighbouring values, in registers: up to four vectors, as many as the smaller of 4 and pow2 / TQV_LANES. */
+TQV_INLINE void tq_first_steps(const int vectors, tqv_f32 v[4]) {
+    TQV_UNROLL for (int i = 0; i < vectors; i++)
+        v[i] = tqv_hadamard(v[i]);
+    TQV_UNROLL for (int h = 1; h < vectors; h *= 2)
+        TQV_UNROLL for (int i = 0; i < vectors; i++)
+            if (!(i & h)) {
+                const tqv_f32 a = v[i], b = v[i + h];
+                v[i] = tqv_add(a, b);
+                v[i + h] = tqv_sub(a, b);
+            }
+}
+
+/* The steps that are left of a chunk, two at once: half the way through memory. */
+TQV_INLINE void tq_later_steps(float *y, const int pow2, const int odd) {
     for (int o = 0; o < odd; o++) {
         float *z = y + o * pow2;
-        TQV_UNROLL for (int i = 0; i < pow2; i += TQV_LANES)
-            tqv_store(z + i, tqv_mul(tqv_hadamard(tqv_load(z + i)), scale));
-        int h = TQV_LANES;
-        for (; 4 * h <= pow2; h *= 4) /* two steps at once: half the way through memory */
+        int h = 4 * TQV_LANES;
+        for (; 4 * h <= pow2; h *= 4)
             for (int i = 0; i < pow2; i += 4 * h)
                 for (int j = i; j < i + h; j += TQV_LANES) {
                     const tqv_f32 a = tqv_load(z + j), b = tqv_load(z + j + h);
@@ -39,6 +50,46 @@ TQV_INLINE void tq_rotate(float *y, int pow2, int odd, float unit) {
         for (int o = 0; o < odd; o++)
             tqv_store(y + o * pow2 + i, tqv_sub(tqv_load(y + o * pow2 + i), sum));
     }
+}
+
+/* Steps may come in any order: the first ones of n values, whole chunks, from x to y, times unit. Values whose bit is set in
+ * `before` change their signs ahead of them, those in `after` behind them; NULL: none. */
+TQV_INLINE void tq_first_pass(const float *x, int n, const int pow2, float unit, const uint32_t *before,
+                              const uint32_t *after, float *y) {
+    const int vectors = pow2 < 4 * TQV_LANES ? pow2 / TQV_LANES : 4;
+    for (int i = 0; i < n; i += vectors * TQV_LANES) {
+        tqv_f32 v[4];
+        TQV_UNROLL for (int j = 0; j < vectors; j++) {
+            const int at = i + j * TQV_LANES;
+            v[j] = tqv_mul(tqv_load(x + at), tqv_set1(unit));
+            v[j] = before ? tqv_flip(v[j], before[at / 32] >> (at % 32)) : v[j];
+        }
+        tq_first_steps(vectors, v);
+        TQV_UNROLL for (int j = 0; j < vectors; j++) {
+            const int at = i + j * TQV_LANES;
+            tqv_store(y + at, after ? tqv_flip(v[j], after[at / 32] >> (at % 32)) : v[j]);
+        }
+    }
+}
+
+/* unit: 1 / sqrt(pow2), by which all is multiplied. */
+TQV_INLINE void tq_rotate(float *y, const int pow2, const int odd, float unit) {
+    tq_first_pass(y, pow2 * odd, pow2, unit, NULL, NULL, y);
+    tq_later_steps(y, pow2, odd);
+}
+
+/* n values, chunk by chunk: T (signs . x) to y. */
+TQV_INLINE void tq_rotate_in(const float *x, int n, const int pow2, const int odd, float unit, const uint32_t *signs, float *y) {
+    tq_first_pass(x, n, pow2, unit, signs, NULL, y);
+    for (int i = 0; i < n; i += pow2 * odd)
+        tq_later_steps(y + i, pow2, odd);
+}
+
+/* The way back: signs . (T y) to x. y is used up. */
+TQV_INLINE void tq_rotate_out(float *y, int n, const int pow2, const int odd, float unit, const uint32_t *signs, float *x) {
+    for (int i = 0; i < n; i += pow2 * odd)
+        tq_later_steps(y + i, pow2, odd);
+    tq_first_pass(y, n, pow2, unit, NULL, signs, x);
 }
 
 /* Values whose bit is set change sign; n is a multiple of TQV_LANES. y may be x. */

@@ -735,13 +735,11 @@ TQV_INLINE void decode_v(const int tiled, payload_fn payload_of, const tq_keys *
 }
 
 static void rotate_q(const float *from, float *to) {
-    tq_flip_signs(from, HEAD_DIM, K_SIGNS, to);
-    rotate(to);
+    tq_rotate_in(from, HEAD_DIM, 128, 1, ROTATE_UNIT, K_SIGNS, to);
 }
 
 static void rotate_out(float *from, float *to) {
-    rotate(from);
-    tq_flip_signs(from, HEAD_DIM, V_SIGNS, to);
+    tq_rotate_out(from, HEAD_DIM, 128, 1, ROTATE_UNIT, V_SIGNS, to);
 }
 
 static const uint8_t *payload_rows(const tq_keys *keys, int g, uint8_t *buffer) {

@@ -72,6 +72,10 @@ TQV_INLINE tqv_f32 tqv_div(tqv_f32 a, tqv_f32 b) {
     TQV_EACH a.v[i] /= b.v[i];
     return a;
 }
+TQV_INLINE tqv_f32 tqv_sqrt(tqv_f32 a) {
+    TQV_EACH a.v[i] = sqrtf(a.v[i]);
+    return a;
+}
 /* a*b + c; fused where the machine has it */
 TQV_INLINE tqv_f32 tqv_fma(tqv_f32 a, tqv_f32 b, tqv_f32 c) {
     TQV_EACH a.v[i] = a.v[i] * b.v[i] + c.v[i];
@@ -338,6 +342,29 @@ TQV_INLINE tqv_bits tqv_narrow16(tqv_bits a, tqv_bits b) {
     tqv_bits y;
     TQV_EACH_BYTE y.i8[i] = (int8_t)tqv_saturated(i < 16 ? a.i16[i] : b.i16[i - 16], 127);
     return y;
+}
+/* the latter of values 0..255 */
+TQV_INLINE tqv_bits tqv_narrow16u(tqv_bits a, tqv_bits b) {
+    tqv_bits y;
+    TQV_EACH_BYTE {
+        const int x = i < 16 ? a.i16[i] : b.i16[i - 16];
+        y.u8[i] = (uint8_t)(x > 255 ? 255 : x < 0 ? 0 : x);
+    }
+    return y;
+}
+/* bytes of four vectors that were narrowed in two steps, in the order of their values */
+TQV_INLINE tqv_bits tqv_in_order(tqv_bits x) {
+    return x;
+}
+/* 16-bit lanes: all ones where x < 0 */
+TQV_INLINE tqv_bits tqv_negative16(tqv_bits x) {
+    TQV_EACH16 x.i16[i] = x.i16[i] < 0 ? -1 : 0;
+    return x;
+}
+/* unsigned bytes: x, and more where a >= b */
+TQV_INLINE tqv_bits tqv_add8_where_ge(tqv_bits a, tqv_bits b, tqv_bits x, int more) {
+    TQV_EACH_BYTE x.u8[i] = (uint8_t)(x.u8[i] + (a.u8[i] >= b.u8[i] ? more : 0));
+    return x;
 }
 /* 16-bit lanes: a*b / 2^15 to nearest */
 TQV_INLINE tqv_bits tqv_mul_q15(tqv_bits a, tqv_bits b) {

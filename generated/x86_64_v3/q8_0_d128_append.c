@@ -68,12 +68,12 @@ void tqk_q8_0_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean, 
 
 /* ---- append ----------------------------------------------------------------------------------------------------- */
 
+
 static void store_scale(uint8_t *block, float scale) {
     uint8_t halves[2 * TQV_LANES];
     tqv_to_f16(halves, tqv_set1(scale));
     memcpy(block, halves, 2);
 }
-
 
 /* The largest magnitude becomes 127. */
 static void append_bytes(const float *y, uint8_t *block) {
@@ -86,24 +86,19 @@ static void append_bytes(const float *y, uint8_t *block) {
         tqv_store_u8(block + HEADER + i, tqv_and(tqv_to_i32(tqv_mul(tqv_load(y + i), tqv_set1(inverse))), tqv_bset1(255)));
 }
 
-/* The row as it is stored but for its scale: without its mean. Beyond 1e17 the norm would overflow; scales
- * saturate long before. */
-static void take_row(const float *x, const float *mean, const uint32_t *signs, float *y) {
-    const tqv_f32 top = tqv_set1(1e17f), bottom = tqv_set1(-1e17f);
-    for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {
-        const tqv_f32 v = mean ? tqv_sub(tqv_load(x + i), tqv_load(mean + i)) : tqv_load(x + i);
-        const tqv_f32 kept = tqv_max(tqv_min(v, top), bottom);
-        tqv_store(y + i, kept);
-    }
-    (void)signs;
+/* One vector without its mean. Beyond 1e17 norms would overflow; scales saturate long before. */
+TQV_INLINE tqv_f32 take(const int clamped, const float *x, const float *mean) {
+    const tqv_f32 v = mean ? tqv_sub(tqv_load(x), tqv_load(mean)) : tqv_load(x);
+    return clamped ? tqv_max(tqv_min(v, tqv_set1(1e17f)), tqv_set1(-1e17f)) : v;
 }
 
 void tqk_q8_0_d128_append__x86_64_v3(const float *const *x, const float *const *mean, const uint32_t *signs, int mode, int n,
                       uint8_t *const *rows) {
     float y[HEAD_DIM];
-    (void)mode;
+    (void)mode, (void)signs;
     for (int i = 0; i < n; i++) {
-        take_row(x[i], mean[i], signs, y);
+        for (int j = 0; j < HEAD_DIM; j += TQV_LANES)
+            tqv_store(y + j, take(1, x[i] + j, mean[i] ? mean[i] + j : NULL));
         for (int b = 0; b < N_BLOCKS; b++)
             append_bytes(y + b * BLOCK, rows[i] + b * BLOCK_BYTES);
     }

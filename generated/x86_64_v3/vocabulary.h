@@ -52,6 +52,9 @@ TQV_INLINE tqv_f32 tqv_mul(tqv_f32 a, tqv_f32 b) {
 TQV_INLINE tqv_f32 tqv_div(tqv_f32 a, tqv_f32 b) {
     return _mm256_div_ps(a, b);
 }
+TQV_INLINE tqv_f32 tqv_sqrt(tqv_f32 a) {
+    return _mm256_sqrt_ps(a);
+}
 TQV_INLINE tqv_f32 tqv_fma(tqv_f32 a, tqv_f32 b, tqv_f32 c) {
     return _mm256_fmadd_ps(a, b, c);
 }
@@ -198,9 +201,12 @@ TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
     const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
     _mm_storel_epi64((__m128i *)(void *)p, _mm_packus_epi16(words, words));
 }
+/* From the order in which two narrowings of four vectors leave their values. */
+TQV_INLINE tqv_bits tqv_in_order(tqv_bits x) {
+    return _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
 TQV_INLINE tqv_bits tqv_low_bytes(const tqv_bits x[4]) {
-    const __m256i words = _mm256_packus_epi16(_mm256_packs_epi32(x[0], x[1]), _mm256_packs_epi32(x[2], x[3]));
-    return _mm256_permutevar8x32_epi32(words, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    return tqv_in_order(_mm256_packus_epi16(_mm256_packs_epi32(x[0], x[1]), _mm256_packs_epi32(x[2], x[3])));
 }
 TQV_INLINE void tqv_prefetch(const void *p) {
     _mm_prefetch((const char *)p, _MM_HINT_T1);
@@ -213,6 +219,16 @@ TQV_INLINE tqv_bits tqv_narrow32(tqv_bits a, tqv_bits b) {
 }
 TQV_INLINE tqv_bits tqv_narrow16(tqv_bits a, tqv_bits b) {
     return _mm256_packs_epi16(a, b);
+}
+TQV_INLINE tqv_bits tqv_narrow16u(tqv_bits a, tqv_bits b) {
+    return _mm256_packus_epi16(a, b);
+}
+TQV_INLINE tqv_bits tqv_negative16(tqv_bits x) {
+    return _mm256_srai_epi16(x, 15);
+}
+TQV_INLINE tqv_bits tqv_add8_where_ge(tqv_bits a, tqv_bits b, tqv_bits x, const int more) {
+    const __m256i ge = _mm256_cmpeq_epi8(_mm256_max_epu8(a, b), a);
+    return more == 1 ? _mm256_sub_epi8(x, ge) : _mm256_add_epi8(x, _mm256_and_si256(ge, _mm256_set1_epi8((char)more)));
 }
 TQV_INLINE tqv_bits tqv_mul_q15(tqv_bits a, tqv_bits b) {
     return _mm256_mulhrs_epi16(a, b);

@@ -1,12 +1,6 @@
 
 /* ---- append ----------------------------------------------------------------------------------------------------- */
 
-static void store_scale(uint8_t *block, float scale) {
-    uint8_t halves[2 * TQV_LANES];
-    tqv_to_f16(halves, tqv_set1(scale));
-    memcpy(block, halves, 2);
-}
-
 % if bits < 8 then
 %     local gain_parameter = subs > 0 and "const float *gain, " or ""
 %     local gain_argument = subs > 0 and "gain + i / 16, " or ""
@@ -28,6 +22,7 @@ enum {
     ROUNDS = (ALL_RUNS + TQV_LANES - 1) / TQV_LANES,    /* of LANES runs whose errors are summed together */
     WORDS = (ALL_RUNS * 8 + TQV_LANES - 1) / TQV_LANES, /* vectors of 16-bit values; 8 a round */
     PADDED_RUNS = ROUNDS * TQV_LANES,
+    PADDED_MOST = (MOST + TQV_LANES - 1) / TQV_LANES * TQV_LANES,
     TOGETHER = 4, /* vectors that are quantised together */
     STRIDE = TOGETHER * TQV_LANES,
 };
@@ -75,6 +70,16 @@ TQV_INLINE void quantise(const float *y, const int vectors, const int each, cons
     for (int i = vectors; i < TOGETHER; i++)
         m[i] = tqv_bzero();
     tqv_bstore(codes, ${bits == 4 and "tqv_lookup(tqv_table(CODES), tqv_low_bytes(m))" or "tqv_low_bytes(m)"});
+}
+
+/* Lane i: the sum of the lanes of v[i], of LANES chunks or as many as a call has. */
+TQV_INLINE tqv_f32 chunk_sums(const tqv_f32 *v) {
+    return (int)MOST > 4 ? tqv_sums(v) : tqv_sums4(v);
+}
+
+/* 1, or 0 up to TINY. */
+TQV_INLINE tqv_f32 is_large(tqv_f32 x) {
+    return tqv_from_i32(tqv_add_where_ge(tqv_set1(TINY), x, tqv_bset1(1), -1));
 }
 
 /* The same for any number of runs, which have one dot and one square. */
@@ -176,8 +181,7 @@ static void choose_scales(const float *y, float *inverse) {
         top[r] = tqv_maxima(of_run + r * TQV_LANES);
     max_in_blocks(top);
     TQV_UNROLL for (int r = 0; r < ROUNDS; r++) {
-        const tqv_f32 one = tqv_from_i32(tqv_add_where_ge(tqv_set1(TINY), top[r], tqv_bset1(1), -1)); /* or 0 */
-        tqv_store(all + r * TQV_LANES, tqv_div(one, tqv_max(top[r], tqv_set1(TINY))));
+        tqv_store(all + r * TQV_LANES, tqv_div(is_large(top[r]), tqv_max(top[r], tqv_set1(TINY))));
         least[r] = tqv_set1(INFINITY);
         best[r] = tqv_bzero();
     }
@@ -219,7 +223,7 @@ static void store_blocks(const float *y, const float *inverse, int n, uint8_t *c
         else
             quantise_runs(y + b * BLOCK, BLOCK_RUNS, inverse + b * BLOCK_RUNS, codes + b * BLOCK, dots + b, squares + b);
     for (int b = 0; b < n * N; b += TQV_LANES)
-        tqv_to_f16(scales + 2 * b, tqv_div(tqv_sums(dots + b), tqv_mul(tqv_sums(squares + b), tqv_set1(STEP))));
+        tqv_to_f16(scales + 2 * b, tqv_div(tqv_sums(dots + b), tqv_mul(tqv_sums(squares + b), tqv_set1(STEP / ROTATE_UNIT))));
     for (int c = 0; c < n; c++)
         for (int b = 0; b < N; b++) {
             memcpy(to[c] + b * BLOCK_BYTES, scales + 2 * (c * N + b), 2);
@@ -227,19 +231,59 @@ static void store_blocks(const float *y, const float *inverse, int n, uint8_t *c
         }
 }
 
-/* One scale per chunk, stored in each of its blocks: its norm, or what gives the decoded chunk its norm. */
+/* By cell of |value| in halves of a unit: a code, and the boundary from which on it is the next one. */
+static const int8_t NEAREST_CODE[16] = {${list(search.nearest_codes)}};
+static const uint8_t NEAREST_BOUNDARY[16] = {${list(search.nearest_boundaries)}};
+static const int8_t MAGNITUDE[16] = {${list(map(lookup_table, math.abs))}}; /* of centroids, by code */
+
+/* Codes of `vectors` <= TOGETHER vectors of one scale, `by` halves of a unit for each 1 of them; their magnitudes go into a
+ * sum of squares. Boundaries are whole halves, so that bytes decide exactly: they are rounded down. */
+TQV_INLINE void nearest(const float *y, const int vectors, tqv_f32 by, uint8_t *codes, tqv_bits *square) {
+    static const uint8_t RUN[STRIDE] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
+    const tqv_f32 down = tqv_set1(-0x1.fffp-2f);
+    tqv_bits w[TOGETHER];
+    TQV_UNROLL for (int i = 0; i < TOGETHER; i++)
+        w[i] = i < vectors ? tqv_to_i32(tqv_fma(tqv_load(y + i * TQV_LANES), by, down)) : tqv_bzero();
+    const tqv_bits a = tqv_narrow32(w[0], w[1]), b = tqv_narrow32(w[2], w[3]);
+    const tqv_bits a_negative = tqv_negative16(a), b_negative = tqv_negative16(b);
+    /* -1 - x of what is below 0: a value on a boundary goes up there, too */
+    const tqv_bits size = tqv_narrow16u(tqv_xor(a, a_negative), tqv_xor(b, b_negative));
+    const tqv_bits cell = tqv_and(tqv_srl16(size, 4), tqv_bset1(0x0f0f0f0f));
+    tqv_bits code = tqv_lookup(tqv_table((const void *)NEAREST_CODE), cell);
+    code = tqv_add8_where_ge(size, tqv_lookup(tqv_table((const void *)NEAREST_BOUNDARY), cell), code, ${search.code_step});
+    tqv_bits magnitude = tqv_lookup(tqv_table((const void *)MAGNITUDE), code);
+    if (vectors < TOGETHER)
+        magnitude = tqv_and(tqv_in_order(magnitude), tqv_bload(RUN));
+    *square = tqv_dot16(*square, tqv_maddu8(magnitude, magnitude), tqv_bset1(0x00010001));
+    const tqv_bits flip = tqv_and(tqv_narrow16(a_negative, b_negative), tqv_bset1(0x01010101 * ${search.code_flip}));
+    tqv_bstore(codes, tqv_in_order(tqv_xor(code, flip)));
+}
+
+/* n chunks with one scale each, stored in all blocks: their norms, or what gives the decoded chunk its norm. */
 static void store_chunks(const float *y, const float *inverse, const float *norms, int corrected, int n, uint8_t *const *to) {
-    uint8_t codes[MOST * CHUNK + STRIDE];
-    tqv_f32 dot, squares[MOST];
-    for (int c = 0; c < n; c++)
-        quantise_runs(y + c * CHUNK, RUNS, inverse + c * RUNS, codes + c * CHUNK, &dot, squares + c);
+    uint8_t codes[MOST * CHUNK + STRIDE], scales[2 * PADDED_MOST];
+    tqv_f32 squares[PADDED_MOST];
     for (int c = 0; c < n; c++) {
-        const float scale = corrected ? norms[c] / (STEP * sqrtf(tqv_hsum(squares[c]))) : norms[c];
+        const tqv_f32 by = tqv_set1(2.0f * inverse[c]);
+        tqv_bits square = tqv_bzero();
+        int i = c * CHUNK;
+        for (; i + STRIDE <= (c + 1) * CHUNK; i += STRIDE)
+            nearest(y + i, TOGETHER, by, codes + i, &square);
+        for (; i < (c + 1) * CHUNK; i += 16)
+            nearest(y + i, 16 / TQV_LANES, by, codes + i, &square);
+        squares[c] = tqv_from_i32(square);
+    }
+    for (int c = n; c < PADDED_MOST; c++)
+        squares[c] = tqv_set1(1.0f);
+    for (int c = 0; c < PADDED_MOST; c += TQV_LANES) {
+        const tqv_f32 norm = tqv_load(norms + c), decoded = tqv_mul(tqv_sqrt(chunk_sums(squares + c)), tqv_set1(STEP));
+        tqv_to_f16(scales + 2 * c, corrected ? tqv_div(norm, decoded) : norm);
+    }
+    for (int c = 0; c < n; c++)
         for (int b = 0; b < CHUNK / BLOCK; b++) {
-            store_scale(to[c] + b * BLOCK_BYTES, scale);
+            memcpy(to[c] + b * BLOCK_BYTES, scales + 2 * c, 2);
             pack_block(codes + c * CHUNK + b * BLOCK, to[c] + b * BLOCK_BYTES);
         }
-    }
 }
 % end
 % if subs > 0 then
@@ -313,20 +357,31 @@ static void choose_gains(const float *y, float *inverse, float *gain, uint8_t *g
 static void store_gains(const float *y, const float *inverse, const float *gain, const uint8_t *gain_codes, int n,
                         uint8_t *const *to) {
     uint8_t codes[MOST * CHUNK + STRIDE];
-    tqv_f32 dots[MOST], squares[MOST];
+    uint8_t scales[2 * PADDED_MOST];
+    tqv_f32 dots[PADDED_MOST], squares[PADDED_MOST];
+    for (int c = n; c < PADDED_MOST; c++)
+        dots[c] = squares[c] = tqv_zero();
     for (int c = 0; c < n; c++)
         quantise_runs(y + c * CHUNK, RUNS, inverse + c * RUNS, gain + c * RUNS, codes + c * CHUNK, dots + c, squares + c);
+    for (int c = 0; c < PADDED_MOST; c += TQV_LANES)
+        tqv_to_f16(scales + 2 * c, tqv_div(chunk_sums(dots + c), tqv_mul(chunk_sums(squares + c), tqv_set1(STEP / ROTATE_UNIT))));
     for (int c = 0; c < n; c++) {
         uint16_t packed[HEADER / 2 - 1] = {0};
         for (int r = 0; r < RUNS; r++)
             packed[r / 4] = (uint16_t)(packed[r / 4] | gain_codes[c * RUNS + r] << 4 * (r % 4));
-        store_scale(to[c], tqv_hsum(dots[c]) / (tqv_hsum(squares[c]) * STEP));
+        memcpy(to[c], scales + 2 * c, 2);
         memcpy(to[c] + 2, packed, sizeof packed);
         pack_block(codes + c * CHUNK, to[c]);
     }
 }
 % end
 % if bits == 8 then
+static void store_scale(uint8_t *block, float scale) {
+    uint8_t halves[2 * TQV_LANES];
+    tqv_to_f16(halves, tqv_set1(scale));
+    memcpy(block, halves, 2);
+}
+
 /* The largest magnitude becomes 127. */
 static void append_bytes(const float *y, uint8_t *block) {
     tqv_f32 top = tqv_zero();
@@ -339,39 +394,58 @@ static void append_bytes(const float *y, uint8_t *block) {
 }
 % end
 
-/* The row as it is stored but for its scale: without its mean${rotated and ", with signs, not yet rotated" or ""}. Beyond 1e17 the norm would overflow; scales
- * saturate long before. */
-static void take_row(const float *x, const float *mean, const uint32_t *signs, float *y) {
-    const tqv_f32 top = tqv_set1(1e17f), bottom = tqv_set1(-1e17f);
-    for (int i = 0; i < HEAD_DIM; i += TQV_LANES) {
-        const tqv_f32 v = mean ? tqv_sub(tqv_load(x + i), tqv_load(mean + i)) : tqv_load(x + i);
-        const tqv_f32 kept = tqv_max(tqv_min(v, top), bottom);
-% if rotated then
-        tqv_store(y + i, tqv_flip(kept, signs[i / 32] >> (i % 32)));
-% else
-        tqv_store(y + i, kept);
-% end
-    }
-% if not rotated then
-    (void)signs;
-% end
+/* One vector without its mean. Beyond 1e17 norms would overflow; scales saturate long before. */
+TQV_INLINE tqv_f32 take(const int clamped, const float *x, const float *mean) {
+    const tqv_f32 v = mean ? tqv_sub(tqv_load(x), tqv_load(mean)) : tqv_load(x);
+    return clamped ? tqv_max(tqv_min(v, tqv_set1(1e17f)), tqv_set1(-1e17f)) : v;
 }
 
 % if bits == 8 then
 void ${append_symbol}(const float *const *x, const float *const *mean, const uint32_t *signs, int mode, int n,
                       uint8_t *const *rows) {
     float y[HEAD_DIM];
-    (void)mode;
+    (void)mode, (void)signs;
     for (int i = 0; i < n; i++) {
-        take_row(x[i], mean[i], signs, y);
+        for (int j = 0; j < HEAD_DIM; j += TQV_LANES)
+            tqv_store(y + j, take(1, x[i] + j, mean[i] ? mean[i] + j : NULL));
         for (int b = 0; b < N_BLOCKS; b++)
             append_bytes(y + b * BLOCK, rows[i] + b * BLOCK_BYTES);
     }
 }
 % else
-static void rotate_chunks(float *y, int n) {
-    for (int c = 0; c < n; c++)
-        tq_rotate(y + c * CHUNK, ${pow2}, ${odd}, ROTATE_UNIT);
+/* Rows on their way into the domain in which they are stored, but for the factor ROTATE_UNIT, which scales take; squares of
+ * their chunks. */
+TQV_INLINE void take_rows(const int clamped, const float *const *x, const float *const *mean, const uint32_t *signs, int n,
+                          float *y, tqv_f32 *squares) {
+    enum { VECTORS = ${pow2} < TOGETHER * TQV_LANES ? ${pow2} / TQV_LANES : TOGETHER };
+    for (int c = 0; c < PADDED_MOST; c++)
+        squares[c] = tqv_zero();
+    for (int i = 0; i < HEAD_DIM; i += VECTORS * TQV_LANES)
+        for (int r = 0; r < n; r++) { /* masks of signs are made once for all rows */
+            tqv_f32 v[TOGETHER], square = squares[r * CHUNKS + i / CHUNK];
+            TQV_UNROLL for (int j = 0; j < VECTORS; j++) {
+                const int at = i + j * TQV_LANES;
+                v[j] = take(clamped, x[r] + at, mean[r] ? mean[r] + at : NULL);
+                square = tqv_fma(v[j], v[j], square);
+                v[j] = tqv_flip(v[j], signs[at / 32] >> (at % 32));
+            }
+            tq_first_steps(VECTORS, v);
+            TQV_UNROLL for (int j = 0; j < VECTORS; j++)
+                tqv_store(y + r * HEAD_DIM + i + j * TQV_LANES, v[j]);
+            squares[r * CHUNKS + i / CHUNK] = square;
+        }
+}
+
+static int has_huge_values(const tqv_f32 *squares, int n) {
+    tqv_f32 most = squares[0];
+    for (int c = 1; c < n; c++)
+        most = tqv_max(most, squares[c]);
+    return tqv_hmax(most) > 1e33f;
+}
+
+static void finish_rotation(float *y, int chunks) {
+    for (int c = 0; c < chunks; c++)
+        tq_later_steps(y + c * CHUNK, ${pow2}, ${odd});
 }
 
 /* Step by step for all rows, since each step is a long chain, and in batches of chunks, since a row may have fewer runs
@@ -379,46 +453,46 @@ static void rotate_chunks(float *y, int n) {
 void ${append_symbol}(const float *const *x, const float *const *mean, const uint32_t *signs, int mode, int n,
                       uint8_t *const *rows) {
     _Alignas(64) float y[MOST * CHUNK + STRIDE]; /* what is behind a chunk may be read along with it */
-    float norms[MOST], inverse[MOST * RUNS + PADDED_RUNS];
+    float norms[PADDED_MOST], units[PADDED_MOST]; /* units: their inverse, of each chunk */
+    float inverse[MOST * RUNS + PADDED_RUNS];
+    tqv_f32 squares[PADDED_MOST];
 %     if subs > 0 then
     float gain[MOST * RUNS + PADDED_RUNS];
     uint8_t gain_codes[MOST * RUNS + PADDED_RUNS];
 %     end
     uint8_t *to[MOST];
     const int chunks = n * CHUNKS, whole = (chunks + BATCH - 1) / BATCH * BATCH;
-    for (int i = 0; i < n; i++) {
-        take_row(x[i], mean[i], signs, y + i * HEAD_DIM);
-        for (int c = 0; c < CHUNKS; c++)
-            to[i * CHUNKS + c] = rows[i] + c * (CHUNK / BLOCK) * BLOCK_BYTES;
-    }
+    for (int c = 0; c < chunks; c++)
+        to[c] = rows[c / CHUNKS] + c % CHUNKS * (CHUNK / BLOCK) * BLOCK_BYTES;
+    take_rows(0, x, mean, signs, n, y, squares);
+    if (has_huge_values(squares, chunks))
+        take_rows(1, x, mean, signs, n, y, squares);
     memset(y + n * HEAD_DIM, 0, (size_t)((whole - chunks) * CHUNK + STRIDE) * sizeof *y);
     memset(inverse + chunks * RUNS, 0, (size_t)((whole - chunks) * RUNS + PADDED_RUNS) * sizeof *inverse);
 %     if subs == 0 then
     if (mode == ${modes.searched}) {
-        rotate_chunks(y, chunks);
+        finish_rotation(y, chunks);
         for (int c = 0; c < chunks; c += BATCH)
             choose_scales(y + c * CHUNK, inverse + c * RUNS);
         store_blocks(y, inverse, chunks, to);
         return;
     }
 %     end
-    for (int c = 0; c < chunks; c++) {
-        tqv_f32 square = tqv_zero();
-        for (int i = 0; i < CHUNK; i += TQV_LANES)
-            square = tqv_fma(tqv_load(y + c * CHUNK + i), tqv_load(y + c * CHUNK + i), square);
-        norms[c] = sqrtf(tqv_hsum(square));
-        const float unit = norms[c] > TINY ? 1.0f / (norms[c] * STEP) : 0.0f;
-        for (int r = 0; r < RUNS; r++)
-            inverse[c * RUNS + r] = unit;
+    for (int c = 0; c < PADDED_MOST; c += TQV_LANES) {
+        const tqv_f32 norm = tqv_sqrt(chunk_sums(squares + c));
+        tqv_store(norms + c, norm);
+        tqv_store(units + c, tqv_mul(tqv_div(is_large(norm), tqv_max(norm, tqv_set1(TINY))), tqv_set1(ROTATE_UNIT / STEP)));
     }
-    rotate_chunks(y, chunks);
+    finish_rotation(y, chunks); /* while roots and quotients are on their way */
 %     if subs > 0 then
     (void)mode;
+    for (int r = 0; r < chunks * RUNS; r++)
+        inverse[r] = units[r / RUNS];
     for (int c = 0; c < chunks; c += BATCH)
         choose_gains(y + c * CHUNK, inverse + c * RUNS, gain + c * RUNS, gain_codes + c * RUNS);
     store_gains(y, inverse, gain, gain_codes, chunks, to);
 %     else
-    store_chunks(y, inverse, norms, mode == ${modes.nc}, chunks, to);
+    store_chunks(y, units, norms, mode == ${modes.nc}, chunks, to);
 %     end
 }
 % end

@@ -134,9 +134,7 @@ void ${dequantise_symbol}(const uint8_t *row, const float *mean, const uint32_t 
 % end
     }
 % if rotated then
-    for (int i = 0; i < HEAD_DIM; i += CHUNK)
-        tq_rotate(y + i, ${pow2}, ${odd}, ROTATE_UNIT);
-    tq_flip_signs(y, HEAD_DIM, signs, y);
+    tq_rotate_out(y, HEAD_DIM, ${pow2}, ${odd}, ROTATE_UNIT, signs, y);
 % else
     (void)signs;
 % end

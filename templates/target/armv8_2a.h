@@ -59,6 +59,9 @@ TQV_INLINE tqv_f32 tqv_mul(tqv_f32 a, tqv_f32 b) {
 TQV_INLINE tqv_f32 tqv_div(tqv_f32 a, tqv_f32 b) {
     return vdivq_f32(a, b);
 }
+TQV_INLINE tqv_f32 tqv_sqrt(tqv_f32 a) {
+    return vsqrtq_f32(a);
+}
 TQV_INLINE tqv_f32 tqv_fma(tqv_f32 a, tqv_f32 b, tqv_f32 c) {
     return vfmaq_f32(c, a, b);
 }
@@ -226,6 +229,18 @@ TQV_INLINE tqv_bits tqv_narrow32(tqv_bits a, tqv_bits b) {
 }
 TQV_INLINE tqv_bits tqv_narrow16(tqv_bits a, tqv_bits b) {
     return TQV_OF_S8(vqmovn_high_s16(vqmovn_s16(TQV_S16(a)), TQV_S16(b)));
+}
+TQV_INLINE tqv_bits tqv_narrow16u(tqv_bits a, tqv_bits b) {
+    return TQV_OF_U8(vqmovun_high_s16(vqmovun_s16(TQV_S16(a)), TQV_S16(b)));
+}
+TQV_INLINE tqv_bits tqv_in_order(tqv_bits x) {
+    return x;
+}
+TQV_INLINE tqv_bits tqv_negative16(tqv_bits x) {
+    return TQV_OF_S16(vshrq_n_s16(TQV_S16(x), 15));
+}
+TQV_INLINE tqv_bits tqv_add8_where_ge(tqv_bits a, tqv_bits b, tqv_bits x, const int more) {
+    return TQV_OF_U8(vaddq_u8(TQV_U8(x), vandq_u8(vcgeq_u8(TQV_U8(a), TQV_U8(b)), vdupq_n_u8((uint8_t)more))));
 }
 TQV_INLINE tqv_bits tqv_mul_q15(tqv_bits a, tqv_bits b) {
     return TQV_OF_S16(vqrdmulhq_s16(TQV_S16(a), TQV_S16(b)));

@@ -52,6 +52,9 @@ TQV_INLINE tqv_f32 tqv_mul(tqv_f32 a, tqv_f32 b) {
 TQV_INLINE tqv_f32 tqv_div(tqv_f32 a, tqv_f32 b) {
     return _mm512_div_ps(a, b);
 }
+TQV_INLINE tqv_f32 tqv_sqrt(tqv_f32 a) {
+    return _mm512_sqrt_ps(a);
+}
 TQV_INLINE tqv_f32 tqv_fma(tqv_f32 a, tqv_f32 b, tqv_f32 c) {
     return _mm512_fmadd_ps(a, b, c);
 }
@@ -205,9 +208,12 @@ TQV_INLINE tqv_f32 tqv_lookup16_f32(const float table[16], tqv_bits index) {
 TQV_INLINE void tqv_store_u8(uint8_t *p, tqv_bits x) {
     _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(x));
 }
+/* From the order in which two narrowings of four vectors leave their values. */
+TQV_INLINE tqv_bits tqv_in_order(tqv_bits x) {
+    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
+}
 TQV_INLINE tqv_bits tqv_low_bytes(const tqv_bits x[4]) {
-    const __m512i words = _mm512_packus_epi16(_mm512_packs_epi32(x[0], x[1]), _mm512_packs_epi32(x[2], x[3]));
-    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), words);
+    return tqv_in_order(_mm512_packus_epi16(_mm512_packs_epi32(x[0], x[1]), _mm512_packs_epi32(x[2], x[3])));
 }
 TQV_INLINE void tqv_prefetch(const void *p) {
     _mm_prefetch((const char *)p, _MM_HINT_T1);
@@ -220,6 +226,15 @@ TQV_INLINE tqv_bits tqv_narrow32(tqv_bits a, tqv_bits b) {
 }
 TQV_INLINE tqv_bits tqv_narrow16(tqv_bits a, tqv_bits b) {
     return _mm512_packs_epi16(a, b);
+}
+TQV_INLINE tqv_bits tqv_narrow16u(tqv_bits a, tqv_bits b) {
+    return _mm512_packus_epi16(a, b);
+}
+TQV_INLINE tqv_bits tqv_negative16(tqv_bits x) {
+    return _mm512_srai_epi16(x, 15);
+}
+TQV_INLINE tqv_bits tqv_add8_where_ge(tqv_bits a, tqv_bits b, tqv_bits x, const int more) {
+    return _mm512_mask_add_epi8(x, _mm512_cmpge_epu8_mask(a, b), x, _mm512_set1_epi8((char)more));
 }
 TQV_INLINE tqv_bits tqv_mul_q15(tqv_bits a, tqv_bits b) {
     return _mm512_mulhrs_epi16(a, b);
