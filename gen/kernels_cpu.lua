@@ -68,7 +68,7 @@ end
 
 local function common_hash(arch)
     return text.hash(table.concat(arch.cflags, " "), hash_of({ "templates/target/" .. arch.vocabulary,
-        "templates/cpu/rotate.h", "templates/cpu/rows.h", table.unpack(ATTENTION) }, 0))
+        "templates/cpu/rotate.h", "templates/cpu/append.h", "templates/cpu/rows.h", table.unpack(ATTENTION) }, 0))
 end
 
 local function part_hash(env, layout)
@@ -150,6 +150,7 @@ function kernels_cpu.files(arch, variants)
     local parts, own = collect(variants, arch)
     add("vocabulary.h", text.read("templates/target/" .. arch.vocabulary))
     add("rotate.h", text.read("templates/cpu/rotate.h"))
+    add("append.h", text.read("templates/cpu/append.h"))
     add("rows.h", text.read("templates/cpu/rows.h"))
     for _, part in ipairs(parts) do
         local stem = ("%s_d%d"):format(part.format, part.head_dim)

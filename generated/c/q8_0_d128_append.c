@@ -2,7 +2,7 @@
 /* q8_0 rows of head_dim 128: how indices lie in them, dequantise and append-quantise. */
 #include <math.h>
 
-#include "rotate.h"
+#include "append.h"
 #include "tq_kernel.h"
 #include "vocabulary.h"
 
@@ -86,19 +86,13 @@ static void append_bytes(const float *y, uint8_t *block) {
         tqv_store_u8(block + HEADER + i, tqv_and(tqv_to_i32(tqv_mul(tqv_load(y + i), tqv_set1(inverse))), tqv_bset1(255)));
 }
 
-/* One vector without its mean. Beyond 1e17 norms would overflow; scales saturate long before. */
-TQV_INLINE tqv_f32 take(const int clamped, const float *x, const float *mean) {
-    const tqv_f32 v = mean ? tqv_sub(tqv_load(x), tqv_load(mean)) : tqv_load(x);
-    return clamped ? tqv_max(tqv_min(v, tqv_set1(1e17f)), tqv_set1(-1e17f)) : v;
-}
-
 void tqk_q8_0_d128_append__c(const float *const *x, const float *const *mean, const uint32_t *signs, int mode, int n,
                       uint8_t *const *rows) {
     float y[HEAD_DIM];
     (void)mode, (void)signs;
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < HEAD_DIM; j += TQV_LANES)
-            tqv_store(y + j, take(1, x[i] + j, mean[i] ? mean[i] + j : NULL));
+            tqv_store(y + j, tq_take(1, x[i] + j, mean[i] ? mean[i] + j : NULL));
         for (int b = 0; b < N_BLOCKS; b++)
             append_bytes(y + b * BLOCK, rows[i] + b * BLOCK_BYTES);
     }

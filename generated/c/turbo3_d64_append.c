@@ -2,7 +2,7 @@
 /* turbo3 rows of head_dim 64: how indices lie in them, dequantise and append-quantise. */
 #include <math.h>
 
-#include "rotate.h"
+#include "append.h"
 #include "tq_kernel.h"
 #include "vocabulary.h"
 
@@ -99,8 +99,6 @@ enum {
     WORDS = (ALL_RUNS * 8 + TQV_LANES - 1) / TQV_LANES, /* vectors of 16-bit values; 8 a round */
     PADDED_RUNS = ROUNDS * TQV_LANES,
     PADDED_MOST = (MOST + TQV_LANES - 1) / TQV_LANES * TQV_LANES,
-    TOGETHER = 4, /* vectors that are quantised together */
-    STRIDE = TOGETHER * TQV_LANES,
 };
 /* What has no value above it is stored as zeros. */
 static const float TINY = 0x1p-100f;
@@ -279,33 +277,11 @@ static void store_blocks(const float *y, const float *inverse, int n, uint8_t *c
         }
 }
 
-/* By cell of |value| in halves of a unit: a code, and the boundary from which on it is the next one. */
-static const int8_t NEAREST_CODE[16] = {3, 3, 3, 4, 4, 4, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6};
-static const uint8_t NEAREST_BOUNDARY[16] = {0, 0, 0, 53, 0, 0, 111, 0, 0, 0, 0, 184, 0, 0, 0, 0};
-static const int8_t MAGNITUDE[16] = {113, 71, 40, 13, 13, 40, 71, 113, 113, 71, 40, 13, 13, 40, 71, 113}; /* of centroids, by code */
-
-/* Codes of `vectors` <= TOGETHER vectors of one scale, `by` halves of a unit for each 1 of them; their magnitudes go into a
- * sum of squares. Boundaries are whole halves, so that bytes decide exactly: they are rounded down. */
-TQV_INLINE void nearest(const float *y, const int vectors, tqv_f32 by, uint8_t *codes, tqv_bits *square) {
-    static const uint8_t RUN[STRIDE] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
-    const tqv_f32 down = tqv_set1(-0x1.fffp-2f);
-    tqv_bits w[TOGETHER];
-    TQV_UNROLL for (int i = 0; i < TOGETHER; i++)
-        w[i] = i < vectors ? tqv_to_i32(tqv_fma(tqv_load(y + i * TQV_LANES), by, down)) : tqv_bzero();
-    const tqv_bits a = tqv_narrow32(w[0], w[1]), b = tqv_narrow32(w[2], w[3]);
-    const tqv_bits a_negative = tqv_negative16(a), b_negative = tqv_negative16(b);
-    /* -1 - x of what is below 0: a value on a boundary goes up there, too */
-    const tqv_bits size = tqv_narrow16u(tqv_xor(a, a_negative), tqv_xor(b, b_negative));
-    const tqv_bits cell = tqv_and(tqv_srl16(size, 4), tqv_bset1(0x0f0f0f0f));
-    tqv_bits code = tqv_lookup(tqv_table((const void *)NEAREST_CODE), cell);
-    code = tqv_add8_where_ge(size, tqv_lookup(tqv_table((const void *)NEAREST_BOUNDARY), cell), code, 1);
-    tqv_bits magnitude = tqv_lookup(tqv_table((const void *)MAGNITUDE), code);
-    if (vectors < TOGETHER)
-        magnitude = tqv_and(tqv_in_order(magnitude), tqv_bload(RUN));
-    *square = tqv_dot16(*square, tqv_maddu8(magnitude, magnitude), tqv_bset1(0x00010001));
-    const tqv_bits flip = tqv_and(tqv_narrow16(a_negative, b_negative), tqv_bset1(0x01010101 * 7));
-    tqv_bstore(codes, tqv_in_order(tqv_xor(code, flip)));
-}
+static const tq_nearest NEAREST = {.code = {3, 3, 3, 4, 4, 4, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6},
+                                   .boundary = {0, 0, 0, 53, 0, 0, 111, 0, 0, 0, 0, 184, 0, 0, 0, 0},
+                                   .magnitude = {113, 71, 40, 13, 13, 40, 71, 113, 113, 71, 40, 13, 13, 40, 71, 113},
+                                   .step = 1,
+                                   .flip = 7};
 
 /* n chunks with one scale each, stored in all blocks: their norms, or what gives the decoded chunk its norm. */
 static void store_chunks(const float *y, const float *inverse, const float *norms, int corrected, int n, uint8_t *const *to) {
@@ -316,9 +292,9 @@ static void store_chunks(const float *y, const float *inverse, const float *norm
         tqv_bits square = tqv_bzero();
         int i = c * CHUNK;
         for (; i + STRIDE <= (c + 1) * CHUNK; i += STRIDE)
-            nearest(y + i, TOGETHER, by, codes + i, &square);
+            tq_find_nearest(&NEAREST, y + i, TOGETHER, by, codes + i, &square);
         for (; i < (c + 1) * CHUNK; i += 16)
-            nearest(y + i, 16 / TQV_LANES, by, codes + i, &square);
+            tq_find_nearest(&NEAREST, y + i, 16 / TQV_LANES, by, codes + i, &square);
         squares[c] = tqv_from_i32(square);
     }
     for (int c = n; c < PADDED_MOST; c++)
@@ -332,42 +308,6 @@ static void store_chunks(const float *y, const float *inverse, const float *norm
             memcpy(to[c] + b * BLOCK_BYTES, scales + 2 * c, 2);
             pack_block(codes + c * CHUNK + b * BLOCK, to[c] + b * BLOCK_BYTES);
         }
-}
-
-/* One vector without its mean. Beyond 1e17 norms would overflow; scales saturate long before. */
-TQV_INLINE tqv_f32 take(const int clamped, const float *x, const float *mean) {
-    const tqv_f32 v = mean ? tqv_sub(tqv_load(x), tqv_load(mean)) : tqv_load(x);
-    return clamped ? tqv_max(tqv_min(v, tqv_set1(1e17f)), tqv_set1(-1e17f)) : v;
-}
-
-/* Rows on their way into the domain in which they are stored, but for the factor ROTATE_UNIT, which scales take; squares of
- * their chunks. */
-TQV_INLINE void take_rows(const int clamped, const float *const *x, const float *const *mean, const uint32_t *signs, int n,
-                          float *y, tqv_f32 *squares) {
-    enum { VECTORS = 64 < TOGETHER * TQV_LANES ? 64 / TQV_LANES : TOGETHER };
-    for (int c = 0; c < PADDED_MOST; c++)
-        squares[c] = tqv_zero();
-    for (int i = 0; i < HEAD_DIM; i += VECTORS * TQV_LANES)
-        for (int r = 0; r < n; r++) { /* masks of signs are made once for all rows */
-            tqv_f32 v[TOGETHER], square = squares[r * CHUNKS + i / CHUNK];
-            TQV_UNROLL for (int j = 0; j < VECTORS; j++) {
-                const int at = i + j * TQV_LANES;
-                v[j] = take(clamped, x[r] + at, mean[r] ? mean[r] + at : NULL);
-                square = tqv_fma(v[j], v[j], square);
-                v[j] = tqv_flip(v[j], signs[at / 32] >> (at % 32));
-            }
-            tq_first_steps(VECTORS, v);
-            TQV_UNROLL for (int j = 0; j < VECTORS; j++)
-                tqv_store(y + r * HEAD_DIM + i + j * TQV_LANES, v[j]);
-            squares[r * CHUNKS + i / CHUNK] = square;
-        }
-}
-
-static int has_huge_values(const tqv_f32 *squares, int n) {
-    tqv_f32 most = squares[0];
-    for (int c = 1; c < n; c++)
-        most = tqv_max(most, squares[c]);
-    return tqv_hmax(most) > 1e33f;
 }
 
 static void finish_rotation(float *y, int chunks) {
@@ -387,9 +327,12 @@ void tqk_turbo3_d64_append__c(const float *const *x, const float *const *mean, c
     const int chunks = n * CHUNKS, whole = (chunks + BATCH - 1) / BATCH * BATCH;
     for (int c = 0; c < chunks; c++)
         to[c] = rows[c / CHUNKS] + c % CHUNKS * (CHUNK / BLOCK) * BLOCK_BYTES;
-    take_rows(0, x, mean, signs, n, y, squares);
-    if (has_huge_values(squares, chunks))
-        take_rows(1, x, mean, signs, n, y, squares);
+    memset(squares, 0, sizeof squares);
+    tq_take_rows(0, x, mean, signs, n, HEAD_DIM, CHUNK, 64, y, squares);
+    if (tq_has_huge_values(squares, chunks)) {
+        memset(squares, 0, sizeof squares);
+        tq_take_rows(1, x, mean, signs, n, HEAD_DIM, CHUNK, 64, y, squares);
+    }
     memset(y + n * HEAD_DIM, 0, (size_t)((whole - chunks) * CHUNK + STRIDE) * sizeof *y);
     memset(inverse + chunks * RUNS, 0, (size_t)((whole - chunks) * RUNS + PADDED_RUNS) * sizeof *inverse);
     if (mode == 3) {

@@ -2,7 +2,7 @@
 /* gain4 rows of head_dim 64: how indices lie in them, dequantise and append-quantise. */
 #include <math.h>
 
-#include "rotate.h"
+#include "append.h"
 #include "tq_kernel.h"
 #include "vocabulary.h"
 
@@ -103,8 +103,6 @@ enum {
     WORDS = (ALL_RUNS * 8 + TQV_LANES - 1) / TQV_LANES, /* vectors of 16-bit values; 8 a round */
     PADDED_RUNS = ROUNDS * TQV_LANES,
     PADDED_MOST = (MOST + TQV_LANES - 1) / TQV_LANES * TQV_LANES,
-    TOGETHER = 4, /* vectors that are quantised together */
-    STRIDE = TOGETHER * TQV_LANES,
 };
 /* What has no value above it is stored as zeros. */
 static const float TINY = 0x1p-100f;
@@ -276,42 +274,6 @@ static void store_gains(const float *y, const float *inverse, const float *gain,
     }
 }
 
-/* One vector without its mean. Beyond 1e17 norms would overflow; scales saturate long before. */
-TQV_INLINE tqv_f32 take(const int clamped, const float *x, const float *mean) {
-    const tqv_f32 v = mean ? tqv_sub(tqv_load(x), tqv_load(mean)) : tqv_load(x);
-    return clamped ? tqv_max(tqv_min(v, tqv_set1(1e17f)), tqv_set1(-1e17f)) : v;
-}
-
-/* Rows on their way into the domain in which they are stored, but for the factor ROTATE_UNIT, which scales take; squares of
- * their chunks. */
-TQV_INLINE void take_rows(const int clamped, const float *const *x, const float *const *mean, const uint32_t *signs, int n,
-                          float *y, tqv_f32 *squares) {
-    enum { VECTORS = 64 < TOGETHER * TQV_LANES ? 64 / TQV_LANES : TOGETHER };
-    for (int c = 0; c < PADDED_MOST; c++)
-        squares[c] = tqv_zero();
-    for (int i = 0; i < HEAD_DIM; i += VECTORS * TQV_LANES)
-        for (int r = 0; r < n; r++) { /* masks of signs are made once for all rows */
-            tqv_f32 v[TOGETHER], square = squares[r * CHUNKS + i / CHUNK];
-            TQV_UNROLL for (int j = 0; j < VECTORS; j++) {
-                const int at = i + j * TQV_LANES;
-                v[j] = take(clamped, x[r] + at, mean[r] ? mean[r] + at : NULL);
-                square = tqv_fma(v[j], v[j], square);
-                v[j] = tqv_flip(v[j], signs[at / 32] >> (at % 32));
-            }
-            tq_first_steps(VECTORS, v);
-            TQV_UNROLL for (int j = 0; j < VECTORS; j++)
-                tqv_store(y + r * HEAD_DIM + i + j * TQV_LANES, v[j]);
-            squares[r * CHUNKS + i / CHUNK] = square;
-        }
-}
-
-static int has_huge_values(const tqv_f32 *squares, int n) {
-    tqv_f32 most = squares[0];
-    for (int c = 1; c < n; c++)
-        most = tqv_max(most, squares[c]);
-    return tqv_hmax(most) > 1e33f;
-}
-
 static void finish_rotation(float *y, int chunks) {
     for (int c = 0; c < chunks; c++)
         tq_later_steps(y + c * CHUNK, 64, 1);
@@ -331,9 +293,12 @@ void tqk_gain4_d64_append__x86_64_v3(const float *const *x, const float *const *
     const int chunks = n * CHUNKS, whole = (chunks + BATCH - 1) / BATCH * BATCH;
     for (int c = 0; c < chunks; c++)
         to[c] = rows[c / CHUNKS] + c % CHUNKS * (CHUNK / BLOCK) * BLOCK_BYTES;
-    take_rows(0, x, mean, signs, n, y, squares);
-    if (has_huge_values(squares, chunks))
-        take_rows(1, x, mean, signs, n, y, squares);
+    memset(squares, 0, sizeof squares);
+    tq_take_rows(0, x, mean, signs, n, HEAD_DIM, CHUNK, 64, y, squares);
+    if (tq_has_huge_values(squares, chunks)) {
+        memset(squares, 0, sizeof squares);
+        tq_take_rows(1, x, mean, signs, n, HEAD_DIM, CHUNK, 64, y, squares);
+    }
     memset(y + n * HEAD_DIM, 0, (size_t)((whole - chunks) * CHUNK + STRIDE) * sizeof *y);
     memset(inverse + chunks * RUNS, 0, (size_t)((whole - chunks) * RUNS + PADDED_RUNS) * sizeof *inverse);
     for (int c = 0; c < PADDED_MOST; c += TQV_LANES) {

@@ -56,15 +56,17 @@ static void start_bias(const tq_bias *bias, const float *coefficients, int gqa, 
 
 enum { BIAS_STRIDE = TQ_MAX_TILE + TQ_BIAS_STEP }; /* steps may begin within a run */
 
-/* Sums over all pairs, for `vectors` vectors of positions of a run and `heads` heads. Of a single head, those of cosines and
- * of sines are apart: one chain would wait for itself. out: [head][BIAS_STRIDE]. */
+/* Adds sums over all pairs, for `vectors` vectors of positions of a run and `heads` heads. Of a single head, those of cosines
+ * and of sines are apart: one chain would wait for itself. out: [head][stride]. */
 TQV_INLINE void bias_sums(const int heads, const int vectors, int n_pairs, const float *table, const float *start,
-                          float *out) {
+                          float *out, int stride) {
     const int chains = heads == 1 ? 2 : 1;
     tqv_f32 sum[4][2][4];
     TQV_UNROLL for (int h = 0; h < heads; h++)
-        TQV_UNROLL for (int i = 0; i < vectors; i++)
-            sum[h][0][i] = sum[h][1][i] = tqv_zero();
+        TQV_UNROLL for (int i = 0; i < vectors; i++) {
+            sum[h][0][i] = tqv_load(out + h * stride + i * TQV_LANES);
+            sum[h][1][i] = tqv_zero();
+        }
     for (int p = 0; p < n_pairs; p++)
         TQV_UNROLL for (int part = 0; part < 2; part++, table += TQ_BIAS_STEP) { /* cosine, sine */
             tqv_f32 t[4];
@@ -78,21 +80,25 @@ TQV_INLINE void bias_sums(const int heads, const int vectors, int n_pairs, const
         }
     TQV_UNROLL for (int h = 0; h < heads; h++)
         TQV_UNROLL for (int i = 0; i < vectors; i++)
-            tqv_store(out + h * BIAS_STRIDE + i * TQV_LANES, chains == 2 ? tqv_add(sum[h][0][i], sum[h][1][i]) : sum[h][0][i]);
+            tqv_store(out + h * stride + i * TQV_LANES, chains == 2 ? tqv_add(sum[h][0][i], sum[h][1][i]) : sum[h][0][i]);
 }
 
 /* All positions of a run for `heads` heads, as many vectors at a time as there are registers for. */
-TQV_INLINE void bias_of_run(const int heads, int n_pairs, const float *table, const float *start, float *out) {
+TQV_INLINE void bias_of_run(const int heads, int n_pairs, const float *table, const float *start, float *out, int stride) {
     const int all = TQ_BIAS_STEP / TQV_LANES, vectors = heads == 1 && all > 2 ? 4 : 2;
     for (int i = 0; i < TQ_BIAS_STEP; i += vectors * TQV_LANES)
-        bias_sums(heads, vectors, n_pairs, table + i, start, out + i);
+        bias_sums(heads, vectors, n_pairs, table + i, start, out + i, stride);
 }
 
-/* Adds the bias of positions first .. first + n - 1 to scores [gqa][TQ_MAX_TILE]. */
+/* Adds the bias of positions first .. first + n - 1 to scores [gqa][TQ_MAX_TILE]. Where they begin with a run, sums grow in
+ * place, up to the end of the last run. */
 static void add_bias(const tq_bias *bias, const bias_floats *floats, int gqa, int first, int n, float *scores) {
     _Alignas(64) float start[TQ_MAX_GQA * 2 * PAIRS], sums[TQ_MAX_GQA * BIAS_STRIDE];
     _Alignas(64) uint32_t angles[2 * PAIRS] = {0}; /* at the run's first position; from one run to the next */
-    const int skipped = first % TQ_BIAS_STEP;
+    const int skipped = first % TQ_BIAS_STEP, stride = skipped ? (int)BIAS_STRIDE : (int)TQ_MAX_TILE;
+    float *to = skipped ? sums : scores;
+    if (skipped)
+        memset(sums, 0, (size_t)(gqa * BIAS_STRIDE) * sizeof *sums);
     for (int p = 0; p < bias->n_pairs; p++) {
         angles[p] = bias->turns[p] * (uint32_t)(first - skipped);
         angles[PAIRS + p] = bias->turns[p] * TQ_BIAS_STEP;
@@ -101,11 +107,11 @@ static void add_bias(const tq_bias *bias, const bias_floats *floats, int gqa, in
         int h = 0;
         start_bias(bias, floats->coefficients, gqa, angles, start);
         for (; h + 4 <= gqa; h += 4)
-            bias_of_run(4, bias->n_pairs, floats->table, start + 2 * h * PAIRS, sums + h * BIAS_STRIDE + at);
+            bias_of_run(4, bias->n_pairs, floats->table, start + 2 * h * PAIRS, to + h * stride + at, stride);
         for (; h < gqa; h++)
-            bias_of_run(1, bias->n_pairs, floats->table, start + 2 * h * PAIRS, sums + h * BIAS_STRIDE + at);
+            bias_of_run(1, bias->n_pairs, floats->table, start + 2 * h * PAIRS, to + h * stride + at, stride);
     }
-    for (int h = 0; h < gqa; h++, scores += TQ_MAX_TILE) {
+    for (int h = 0; skipped && h < gqa; h++, scores += TQ_MAX_TILE) {
         const float *more = sums + h * BIAS_STRIDE + skipped;
         int i = 0;
         for (; i + TQV_LANES <= n; i += TQV_LANES)
@@ -114,4 +120,3 @@ static void add_bias(const tq_bias *bias, const bias_floats *floats, int gqa, in
             scores[i] += more[i];
     }
 }
-

@@ -4,7 +4,7 @@
 /* ${format} rows of head_dim ${head_dim}: how indices lie in them, dequantise and append-quantise. */
 #include <math.h>
 
-#include "rotate.h"
+#include "append.h"
 #include "tq_kernel.h"
 #include "vocabulary.h"
 
