@@ -66,25 +66,16 @@ static int bit_position(int bits, int n, int v, int bit) {
     return 8 * (4 * (slot / 2) + y) + 4 * (slot % 2) + shift;
 }
 
-/* bit_position of all bits of a unit, worked out once by each thread. */
-typedef struct unit_map {
-    int known, at[32][8];
-} unit_map;
-
-static const unit_map *map_of(int bits, int n) {
-    static _Thread_local unit_map maps[9][2];
-    unit_map *map = &maps[bits][n == 32];
-    for (int v = 0; v < n && !map->known; v++)
-        for (int bit = 0; bit < bits; bit++)
-            map->at[v][bit] = bit_position(bits, n, v, bit);
-    map->known = 1;
-    return map;
+/* Where the next bit is: beside the last one, but for groups that are left over, whose bits are looked up one by one. */
+static int next_position(int bits, int n, int v, int bit, int last) {
+    int left_over = bits == 3 && v / 4 >= 3 * n / 16;
+    return bit == 0 || left_over ? bit_position(bits, n, v, bit) : last + 1;
 }
 
-static int get_index(int bits, const unit_map *map, const uint8_t *unit, int v) {
+static int get_index(int bits, int n, const uint8_t *unit, int v) {
     int code = 0;
-    for (int bit = 0; bit < bits; bit++) {
-        int at = map->at[v][bit];
+    for (int bit = 0, at = 0; bit < bits; bit++) {
+        at = next_position(bits, n, v, bit, at);
         code |= (unit[at / 8] >> at % 8 & 1) << bit;
     }
     if (bits == 4) /* a magnitude, and a sign in bit 0 */
@@ -92,10 +83,10 @@ static int get_index(int bits, const unit_map *map, const uint8_t *unit, int v) 
     return bits == 8 ? (int8_t)code : code;
 }
 
-static void put_index(int bits, const unit_map *map, uint8_t *unit, int v, int index) {
+static void put_index(int bits, int n, uint8_t *unit, int v, int index) {
     int code = bits != 4 ? index : index < 8 ? 2 * (7 - index) + 1 : 2 * (index - 8);
-    for (int bit = 0; bit < bits; bit++) {
-        int at = map->at[v][bit];
+    for (int bit = 0, at = 0; bit < bits; bit++) {
+        at = next_position(bits, n, v, bit, at);
         unit[at / 8] = (uint8_t)(unit[at / 8] & ~(1 << at % 8)) | (uint8_t)((code >> bit & 1) << at % 8);
     }
 }
@@ -118,11 +109,10 @@ void tq_ref_unpack(const tq_format_spec *format, const uint8_t *row, tq_ref_code
         row += header_bytes(format);
         for (int v = 0; v < format->block;) {
             int n = unit_size(format, v);
-            const unit_map *map = map_of(format->bits, n);
             for (int i = 0; i < n; i++) {
                 int sub = format->sub ? (v + i) / format->sub : 0;
                 codes->scale[first + v + i] = scale;
-                codes->index[first + v + i] = get_index(format->bits, map, row, i);
+                codes->index[first + v + i] = get_index(format->bits, n, row, i);
                 codes->gain[first + v + i] = format->sub ? gains[sub / 2] >> 4 * (sub % 2) & 15 : 0;
             }
             v += n;
@@ -142,9 +132,8 @@ void tq_ref_pack(const tq_format_spec *format, const tq_ref_codes *codes, uint8_
         row += header_bytes(format);
         for (int v = 0; v < format->block;) {
             int n = unit_size(format, v);
-            const unit_map *map = map_of(format->bits, n);
             for (int i = 0; i < n; i++)
-                put_index(format->bits, map, row, i, codes->index[first + v + i]);
+                put_index(format->bits, n, row, i, codes->index[first + v + i]);
             v += n;
             row += n * format->bits / 8;
         }

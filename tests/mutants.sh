@@ -42,14 +42,15 @@ mutant "output of prefill not rescaled" "$kernels/attention.c" \
     's/tqv_store(decay + r, share);/tqv_store(decay + r, tqv_set1(1.0f));/' prefill_test
 mutant "queries of prefill see one key too many" "$kernels/attention.c" 's/job->position + token + 1/& + 1/' prefill_test
 mutant "keys of a panel in each other's place" "$kernels/turbo3_d80.c" 's/to + (r + c) \* width/to + (r + 3 - c) * width/' prefill_test
-mutant "signs of V used for q in prefill" "$kernels/gain4_d128.c" 's/tq_flip_signs(from, HEAD_DIM, K_SIGNS/tq_flip_signs(from, HEAD_DIM, V_SIGNS/' prefill_test
+mutant "signs of V used for q in prefill" "$kernels/gain4_d128.c" 's/ROTATE_UNIT, K_SIGNS, to)/ROTATE_UNIT, V_SIGNS, to)/' prefill_test
 mutant "blocks of prefill left out at the end of a thread's" "$source/runtime/prefill.c" 's/middle >= to)/middle >= to - 9000)/' prefill_test
 mutant "splits of prefill merged without rescaling" "$kernels/attention.c" 's/partials\[i\]\.max\[r\] - max :/0.0f :/' prefill_test
 mutant "sinks in every split of prefill" "$source/runtime/prefill.c" 's/split ? NULL : b\.job/0 ? NULL : b.job/' prefill_test
-mutant "norm not corrected" "$kernels/turbo3_d128_append.c" 's/norms\[c\] \/ (STEP \* sqrtf(tqv_hsum(squares\[c\])))/norms[c]/' append_test
+mutant "norm not corrected" "$kernels/turbo3_d128_append.c" 's/corrected ? tqv_div(norm, decoded)/0 ? decoded/' append_test
+mutant "values rounded to the nearest half of a unit, not down" "$kernels/append.h" 's/-0x1.fffp-2f/0.0f/' append_test
 mutant "two groups packed in each other's place" "$kernels/gain4_d80_append.c" \
     's/g\[1\] << 4/g[2] << 4/' append_test
-mutant "infinities not looked for" "$source/runtime/check.c" 's/bad ? 0 : n;/n;/' append_test
+mutant "infinities not looked for" "$source/runtime/check.c" 's/bad << 1 ? 0 : n;/n;/' append_test
 mutant "pages of K not passed to the kernel" "$source/runtime/launch_gpu.c" 's/\.pages = cache->pages,/.pages = NULL,/'
 mutant "softcap of GPUs in natural units" "$source/runtime/launch_gpu.c" 's/tq_score_cap(args->softcap)/args->softcap/'
 mutant "every thread launches on GPUs" "$source/runtime/launch_gpu.c" 's/launch->thread_index != 0 || //'

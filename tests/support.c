@@ -63,7 +63,7 @@ const float *normals_of(uint64_t stream, int n) {
         float *x;
         int n;
     } all[STREAMS];
-    assert_in_range(stream, 0, STREAMS - 1);
+    assert_true(stream < STREAMS);
     float *x = all[stream].x;
     int known = all[stream].n;
     if (n <= known)
