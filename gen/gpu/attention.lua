@@ -6,9 +6,10 @@ local attention = {
     MERGE = 64, -- partials or sink tokens merged at a time; a multiple of every warp size
 }
 
--- Bytes of shared memory that a block of decode can have for itself: tqg_arrive of HIP has a word, aligned like all else.
+-- Bytes of shared memory that a block of decode can have for itself: tqg_arrive of HIP has a word, aligned like all else; from
+-- sm_90 on code objects count a KiB of the system's.
 function attention.shared_limit(arch)
-    return arch.shared_limit - (arch.emulates == "hip" and 128 or 0)
+    return arch.shared_limit - (arch.emulates == "hip" and 128 or arch.copy == "bulk" and 1024 or 0)
 end
 
 -- Floats of shared memory that a block's result takes (tqa_result): acc; max, sum, keep; scores and sums to merge. Its

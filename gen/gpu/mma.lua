@@ -55,7 +55,7 @@ local function plan_rows(of, variant, arch)
     for _, try in ipairs { { 4, 2 }, { 4, 1 }, { 2, 1 }, { 1, 1 } } do
         of.warps, of.stages = try[1], try[2]
         of.stage_bytes = of.stages * stage
-        if (try[2] == 1 or arch.copy ~= "none") and rest + of.warps * (of.aux_bytes + of.stage_bytes) <= arch.shared_limit then
+        if (try[2] == 1 or arch.copy ~= "none") and rest + of.warps * (of.aux_bytes + of.stage_bytes) <= attention.shared_limit(arch) then
             break
         end
     end
