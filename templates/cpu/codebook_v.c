@@ -201,15 +201,19 @@ TQV_SPECIALISE void accumulate_set(const int gqa, const int m, const int single,
     const int all = tail ? 4 : 8, heads = value_heads(gqa, single), groups = value_groups(gqa, single);
     const int second = gqa - heads < heads ? gqa - heads : heads;
     int pass = s->part;
-    for (int part = 0; part < 16 / TQV_LANES; part++)
-        TQV_UNROLL for (int g = 0; g < all; g += groups) { /* calls in a row: loops over the parts are unrolled too late */
+    for (int part = 0; part < 16 / TQV_LANES; part++) {
+        /* Compilers unroll loops over groups and heads too late to know the place of a group. */
+% for g = 0, 7 do
+        if (${g} % groups == 0 && ${g} < all) {
             const int count = groups < all ? groups : all;
-            accumulate_pass(gqa, 0, heads, m, single, tail, g, count, s, part, pass++);
+            accumulate_pass(gqa, 0, heads, m, single, tail, ${g}, count, s, part, pass++);
             if (heads < gqa)
-                accumulate_pass(gqa, heads, second, m, single, tail, g, count, s, part, pass++);
+                accumulate_pass(gqa, heads, second, m, single, tail, ${g}, count, s, part, pass++);
             if (heads + second < gqa)
-                accumulate_pass(gqa, heads + second, gqa - heads - second, m, single, tail, g, count, s, part, pass++);
+                accumulate_pass(gqa, heads + second, gqa - heads - second, m, single, tail, ${g}, count, s, part, pass++);
         }
+% end
+    }
 }
 
 typedef void (*accumulate_set_fn)(const set *s);
