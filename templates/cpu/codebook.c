@@ -287,11 +287,11 @@ TQV_INLINE void fetch(const ahead *a, int group, int part, const int parts) {
         return;
     if (a->stride == ROW_BYTES) {
         TQV_UNROLL for (int i = 0; i < lines; i++)
-            tqv_prefetch((const void *)(p + 64 * (size_t)(part * lines + i)));
+            tqv_prefetch((const void *)(p + 64 * (size_t)(part * LINES / parts + i)));
     } else {
         TQV_UNROLL for (int r = 0; r < rows; r++)
             TQV_UNROLL for (int i = 0; i < ROW_BYTES; i += 64)
-                tqv_prefetch((const void *)(p + (size_t)(part * rows + r) * a->stride + (size_t)i));
+                tqv_prefetch((const void *)(p + (size_t)(part * TQ_GROUP / parts + r) * a->stride + (size_t)i));
     }
 }
 

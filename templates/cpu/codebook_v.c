@@ -153,14 +153,16 @@ TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int h
     const int column = part * TQV_LANES / 8 * 2, head_weights = single ? 2 * QUADS : 2 * SET_COLUMNS;
     const int32_t *weights = s->weights + first_head * head_weights;
     const tqv_bits table = centroid_table();
+    const int often = all_passes(gqa, single) < 4; /* else few lines are fetched at a time anyway */
     sums sum[TQ_MAX_GQA][8];
     TQV_UNROLL for (int h = 0; h < heads; h++)
         TQV_UNROLL for (int g = 0; g < count; g++)
             sum[h][g] = sums_from(${biased and "tqv_columns(s->bias[first_head + h] + column)" or "tqv_bzero()"});
     const uint8_t *at = s->payload + part * TQV_LANES * 4;
     for (int group = 0; group < s->n_groups; group++) {
-        fetch(s->ahead, group, fetched, all_passes(gqa, single));
         for (int i = group * m; i < (group + 1) * m; i++, at += bytes) {
+            if (often || i == group * m)
+                fetch(s->ahead, group, often ? fetched * m + i % m : fetched, all_passes(gqa, single) * (often ? m : 1));
             words x = {.at = at};
 % if tail then
             x.tail = tail;
