@@ -36,6 +36,8 @@ typedef struct tq_list {
 void tq_list_add(tq_list *list, const char *word);
 /* Is word one of the space-separated words? */
 int tq_has_word(const char *words, const char *word);
+/* Are all the words of `needs`? */
+int tq_has_words(const char *words, const char *needs);
 
 /* device.c: the devices of this machine; device_cpu.c, device_simt.c, device_cuda.c and device_hip.c: one kind each.
  *

@@ -34,16 +34,7 @@ tq_status tq_registry_add(const tq_registry *registry) {
 }
 
 int tq_device_has(const tq_device *device, const char *needs) {
-    char word[64];
-    while (*needs) {
-        size_t n = strcspn(needs, " ");
-        snprintf(word, sizeof word, "%.*s", (int)n, needs);
-        if (n && !tq_has_word(device->features, word))
-            return 0;
-        needs += n;
-        needs += strspn(needs, " ");
-    }
-    return 1;
+    return tq_has_words(device->features, needs);
 }
 
 int tq_device_runs_registry(const tq_device *device, const tq_registry *registry) {

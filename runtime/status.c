@@ -63,6 +63,19 @@ int tq_has_word(const char *words, const char *word) {
     return 0;
 }
 
+int tq_has_words(const char *words, const char *needs) {
+    char word[64];
+    while (*needs) {
+        size_t n = strcspn(needs, " ");
+        snprintf(word, sizeof word, "%.*s", (int)n, needs);
+        if (n && !tq_has_word(words, word))
+            return 0;
+        needs += n;
+        needs += strspn(needs, " ");
+    }
+    return 1;
+}
+
 void tq_list_add(tq_list *list, const char *word) {
     static const char more[] = ", ...";
     size_t n = strlen(word), used = strlen(list->text);

@@ -65,12 +65,22 @@ static double multiply_adds(const contract *c, tq_side side, int n_kv) {
     return tq_attends(c->op) ? (double)contract_values(c, side) * c->gqa * harness_queries_per_key(c, n_kv) : NAN;
 }
 
+/* Of the widest vector unit that the variant's target may use. NULL: unknown. */
+static const multiply_rates *rates_of(const machine_limits *limits, const char *variant) {
+    const tq_registry *registry;
+    tq_variant_find(variant, &registry);
+    for (int i = 0; i < limits->n_units; i++)
+        if (tq_has_words(registry->needs, limits->multiply[i].needs))
+            return &limits->multiply[i];
+    return NULL;
+}
+
 /* Least time for them: prefill and f16 in f32, all others by numbers of 16 bits, which are one int16 product or two of
  * bytes. */
 static double multiply_floor(const multiply_rates *rates, const contract *c, tq_side side, int n_kv) {
     const double madds = multiply_adds(c, side, n_kv);
     tq_format_info info;
-    if (isnan(madds))
+    if (isnan(madds) || !rates)
         return NAN;
     cli_check(tq_format_find(side == TQ_SIDE_K ? c->k : c->v, contract_values(c, side), &info));
     const bool floats = info.bits == 16 || c->op == TQ_OP_PREFILL;
@@ -106,8 +116,8 @@ static row measured_row(const bench *b, const harness *h, int which, const contr
     free(ratios);
     /* An append writes the cache and reads values that were just computed: neither limit says much about it. */
     r.memory_floor = c->op == TQ_OP_APPEND ? NAN : 1e9 * r.bytes_per_key_head / b->limits.read_bytes;
-    r.multiply_floor = multiply_floor(&b->limits.multiply, c, TQ_SIDE_K, r.n_kv) +
-                       multiply_floor(&b->limits.multiply, c, TQ_SIDE_V, r.n_kv);
+    const multiply_rates *rates = rates_of(&b->limits, r.variant);
+    r.multiply_floor = multiply_floor(rates, c, TQ_SIDE_K, r.n_kv) + multiply_floor(rates, c, TQ_SIDE_V, r.n_kv);
     const double madds = multiply_adds(c, TQ_SIDE_K, r.n_kv) + multiply_adds(c, TQ_SIDE_V, r.n_kv);
     r.madds_per_byte = madds / r.bytes_per_key_head;
     r.gmadds_per_s = madds / r.ns_per_key_head;
@@ -159,16 +169,16 @@ static char *label_of(const row *r, const char *gqa) {
 
 static void draw_roofline(const bench *b, const char *file, const char *title) {
     const machine_limits *limits = &b->limits;
+    const multiply_rates *widest = &limits->multiply[0];
     const struct {
         const char *name;
         multiply_rate rate;
-    } all[] = {{"int8", limits->multiply.int8}, {"int16", limits->multiply.int16}, {"f32", limits->multiply.f32}};
+    } all[] = {{"int8", widest->int8}, {"int16", widest->int16}, {"f32", widest->f32}};
     plot_roof roofs[CLI_COUNT(all)];
     int n_roofs = 0;
     for (int i = 0; i < CLI_COUNT(all); i++) {
         const multiply_rate *rate = &all[i].rate;
-        if (!isnan(rate->madds))
-            roofs[n_roofs++] = (plot_roof){cli_format("%s: %s", all[i].name, rate->instructions), rate->madds * 1e-9};
+        roofs[n_roofs++] = (plot_roof){cli_format("%s: %s", all[i].name, rate->instructions), rate->madds * 1e-9};
     }
     plot_point *points = cli_alloc((size_t)b->n_rows, sizeof *points);
     for (int i = 0; i < b->n_rows; i++) {
@@ -203,29 +213,29 @@ static void draw(const bench *b, const char *file) {
     char *title =
         cli_format("%s, %d keys, %d KV heads, %d thread%s, cold caches: %s", first->op, first->n_kv, first->n_kv_heads,
                    first->threads, first->threads == 1 ? "" : "s", tq_device_model(b->harness.device));
-    bool roofline = !isnan(first->madds_per_byte) && !isnan(b->limits.read_bytes);
+    bool roofline = !isnan(first->madds_per_byte) && b->limits.n_units;
     (roofline ? draw_roofline : draw_bars)(b, file, title);
     free(title);
 }
 
 static void print_rows(const bench *b, table_style style) {
     const table t = {columns, CLI_COUNT(columns), b->rows, b->n_rows, sizeof *b->rows};
-    const multiply_rates *rates = &b->limits.multiply;
-    double read = b->limits.read_bytes * 1e-9, f32 = rates->f32.madds * 1e-9, int16 = rates->int16.madds * 1e-9,
-           int8 = rates->int8.madds * 1e-9;
+    const double read = b->limits.read_bytes * 1e-9;
+    const int n_units = b->limits.n_units;
     if (style == TABLE_PLAIN && !memory_is_cpu(b->harness.device) && !isnan(read))
         printf("This device: fills %.1f GB/s\n", read);
     if (style == TABLE_PLAIN && memory_is_cpu(b->harness.device)) {
-        printf("This machine, %d thread%s: read %.1f GB/s; G multiply-adds/s: f32 %.0f (%s), int16 %.0f (%s), "
-               "int8 %.0f (%s)\n",
-               pool_threads(b->harness.pool), pool_threads(b->harness.pool) == 1 ? "" : "s", read, f32,
-               rates->f32.instructions, int16, rates->int16.instructions, int8, rates->int8.instructions);
+        printf("This machine, %d thread%s: reads %.1f GB/s; G multiply-adds/s:\n", pool_threads(b->harness.pool),
+               pool_threads(b->harness.pool) == 1 ? "" : "s", read);
+        for (const multiply_rates *r = b->limits.multiply; r < b->limits.multiply + n_units; r++)
+            printf("  f32 %3.0f (%s), int16 %3.0f (%s), int8 %3.0f (%s)\n", r->f32.madds * 1e-9, r->f32.instructions,
+                   r->int16.madds * 1e-9, r->int16.instructions, r->int8.madds * 1e-9, r->int8.instructions);
     }
     cJSON *context = cJSON_CreateObject(), *limits = cJSON_AddObjectToObject(context, "limits");
     json_real(limits, "read_gb_per_s", read);
-    json_real(limits, "f32_gmadd_per_s", f32);
-    json_real(limits, "int16_gmadd_per_s", int16);
-    json_real(limits, "int8_gmadd_per_s", int8);
+    json_real(limits, "f32_gmadd_per_s", n_units ? b->limits.multiply->f32.madds * 1e-9 : NAN);
+    json_real(limits, "int16_gmadd_per_s", n_units ? b->limits.multiply->int16.madds * 1e-9 : NAN);
+    json_real(limits, "int8_gmadd_per_s", n_units ? b->limits.multiply->int8.madds * 1e-9 : NAN);
     cJSON_AddNumberToObject(context, "seed", (double)b->harness.seed);
     cJSON_AddBoolToObject(context, "interleaved", b->harness.interleaved);
     table_print(&t, style, context, stdout);
@@ -260,7 +270,8 @@ int command_bench(int argc, char **argv) {
         0,
         "Times kernels on cold caches beside f16 of the same shape, which always runs along, and measures read\n"
         "bandwidth and multiply rate in the same run. Default: head_dim 128, gqa 4, every format with itself.\n"
-        "x f16: how many times faster than f16. of read, of mul: fraction of what memory and multipliers allow.",
+        "x f16: how many times faster than f16. of read, of mul: fraction of what memory and the multipliers of the\n"
+        "kernel's target allow.",
         CLI_COUNT(options),
         options};
     cli_parse(&command, argc, argv, NULL);

@@ -119,8 +119,12 @@ static double best_fill(const tq_device *device) {
 }
 
 machine_limits machine_measure(const tq_device *device, pool *p) {
-    if (memory_is_cpu(device))
-        return (machine_limits){best_read(device, p), multiply_measure(device, p)};
-    const multiply_rate unknown = {NULL, NAN};
-    return (machine_limits){memory_is_simt(device) ? NAN : best_fill(device), {unknown, unknown, unknown}};
+    machine_limits limits = {.n_units = 0};
+    if (memory_is_cpu(device)) {
+        limits.read_bytes = best_read(device, p);
+        limits.n_units = multiply_measure(device, p, limits.multiply);
+    } else {
+        limits.read_bytes = memory_is_simt(device) ? NAN : best_fill(device);
+    }
+    return limits;
 }

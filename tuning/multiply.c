@@ -75,7 +75,7 @@ typedef struct loop {
 #define VECTORS(lanes) ((double)ROUNDS * CHAINS * (lanes))
 #define PLAIN          ((double)ROUNDS / 8 * PLAIN_LANES)
 
-/* The widest first. */
+/* The widest first; plain C always comes last. */
 static const struct {
     const char *needs;
     loop f32, int16, int8;
@@ -113,10 +113,11 @@ static multiply_rate best_rate(pool *p, loop l) {
     return best;
 }
 
-multiply_rates multiply_measure(const tq_device *device, pool *p) {
-    int unit = 0;
-    while (!tq_device_has(device, units[unit].needs))
-        unit++;
-    return (multiply_rates){best_rate(p, units[unit].f32), best_rate(p, units[unit].int16),
-                            best_rate(p, units[unit].int8)};
+int multiply_measure(const tq_device *device, pool *p, multiply_rates out[MULTIPLY_UNITS]) {
+    int n = 0;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (tq_device_has(device, units[i].needs))
+            out[n++] = (multiply_rates){units[i].needs, best_rate(p, units[i].f32), best_rate(p, units[i].int16),
+                                        best_rate(p, units[i].int8)};
+    return n;
 }

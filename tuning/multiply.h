@@ -10,11 +10,16 @@ typedef struct multiply_rate {
     double madds;             /* per second, all threads together */
 } multiply_rate;
 
+/* Of one vector unit. */
 typedef struct multiply_rates {
+    const char *needs;              /* features of the device that it takes, space-separated */
     multiply_rate f32, int16, int8; /* integers: products of two such, added to 32-bit sums */
 } multiply_rates;
 
-/* Of the widest vector unit that the device, a CPU, has. About a tenth of a second on all threads of the pool. */
-multiply_rates multiply_measure(const tq_device *device, pool *p);
+enum { MULTIPLY_UNITS = 3 };
+
+/* Of each vector unit that the device, a CPU, has, the widest first; returns how many. About a tenth of a second for each,
+ * on all threads of the pool. */
+int multiply_measure(const tq_device *device, pool *p, multiply_rates out[MULTIPLY_UNITS]);
 
 #endif
