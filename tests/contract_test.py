@@ -171,6 +171,10 @@ class Tool(Contract):
     def test_ab(self):
         self.rows(TQ, 'ab', 'turbo3/turbo3', 'f16/f16', '--head-dim', '128', '--gqa', '4', '--n-kv', '1024',
                   fields='a b ratio low high verdict')
+        row, = self.rows(TQ, 'ab', 'turbo3/turbo3/tile_cpu', 'turbo3/turbo3', '--head-dim', '128', '--gqa', '4', '--n-kv',
+                         '1024', '--budget', '0.05', fields='variant_a variant_b')
+        self.assertIn('_tile_cpu__', row['variant_a'])
+        self.assertIn('_rows__', row['variant_b'])
 
     def test_ggml(self):
         """Against a stub of it."""
@@ -182,6 +186,7 @@ class Tool(Contract):
         for row in rows[1:]:
             self.assertLess(row['error'], 1e-9)
         self.assertIn(1, [row['ratio_ggml_q8_0'] for row in rows if row['k'] == 'q8_0'])
+        self.rows(*call, '--threads', '2', fields='kernel threads')
         self.run_command(*call, status=1, TQ_STUB_GGML='wrong')
 
     def test_simt_device(self):

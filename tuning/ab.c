@@ -37,12 +37,25 @@ static const column columns[] = {
     {"verdict", "verdict", COLUMN_TEXT, offsetof(row, verdict), 0},
 };
 
-/* One operand: a variant name, or k/v formats on top of the axes. */
+/* Does the build have the layout? */
+static bool has_layout(const char *layout) {
+    tq_variant_info variant;
+    for (int i = 0; i < tq_variant_count(); i++) {
+        cli_check(tq_variant_at(i, &variant));
+        if (strcmp(variant.layout, layout) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* One operand: a variant name, or k/v formats, or k/v/layout, on top of the axes. */
 static contract parse_operand(const char *which, const char *text, contract base, const char **pin) {
     char k[64], v[64];
     int end = 0;
-    if (sscanf(text, "%63[^/]/%63[^/]%n", k, v, &end) == 2 && text[end] == '\0') {
+    if (sscanf(text, "%63[^/]/%63[^/]%n", k, v, &end) == 2 && (text[end] == '\0' || has_layout(text + end + 1))) {
         tq_format_info format;
+        if (text[end])
+            base.layout = text + end + 1;
         *pin = NULL;
         if (base.op != TQ_OP_DECODE && base.op != TQ_OP_PREFILL)
             cli_fail("%s %s: pairs of formats are for --op decode and prefill; name a variant", which, text);
@@ -60,7 +73,9 @@ static contract parse_operand(const char *which, const char *text, contract base
             return contract_of(&variant);
         }
     }
-    cli_fail("%s %s: expected a pair of formats such as turbo3/turbo3, or a variant name of this build", which, text);
+    cli_fail("%s %s: expected a pair of formats such as turbo3/turbo3, perhaps with a layout of this build as in "
+             "turbo3/turbo3/tile_cpu, or the name of a variant",
+             which, text);
 }
 
 static const tq_device *device_of(const char *name, const char *pin) {
@@ -94,7 +109,7 @@ int command_ab(int argc, char **argv) {
         {"op", "OP", CLI_TEXT, &op, 0, 0, "of format pairs: decode"},
         {"head-dim", "N", CLI_INT, &base.head_dim, 1, 1 << 16, "of format pairs (128)"},
         {"gqa", "N", CLI_INT, &base.gqa, 1, 1 << 16, "of format pairs (4)"},
-        {"layout", "NAME", CLI_TEXT, &base.layout, 0, 0, "of format pairs (rows)"},
+        {"layout", "NAME", CLI_TEXT, &base.layout, 0, 0, "of format pairs that name none (rows)"},
         {"device", "NAME", CLI_TEXT, &device_name, 0, 0, "device (the one that runs A, or cpu)"},
         {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV, CONTRACT_N_KV_HELP},
         {"kv-heads", "N", CLI_INT, &n_kv_heads, 1, HARNESS_MAX_KV_HEADS, CONTRACT_KV_HEADS_HELP},
@@ -108,7 +123,7 @@ int command_ab(int argc, char **argv) {
         "ab",
         "A B",
         2,
-        "Compares two variants, or two pairs of formats such as turbo3/turbo3 and f16/f16. Every\n"
+        "Compares two variants, or two pairs of formats such as turbo3/turbo3/tile_cpu and f16/f16. Every\n"
         "repetition runs both in random order on cold caches; the ratio is the median over the\n"
         "repetitions of B's time / A's time, with its 95 % confidence interval.",
         CLI_COUNT(options),

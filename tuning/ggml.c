@@ -13,7 +13,7 @@ enum { LEAST_ROUNDS = 7, MOST_ROUNDS = 201, LAYOUTS = 2, GUESTS = GGML_FORMATS *
 typedef struct row {
     const char *kernel, *k, *v, *layout;
     bool ggml;
-    int head_dim, gqa, n_kv, n_kv_heads, samples;
+    int head_dim, gqa, n_kv, n_kv_heads, threads, samples;
     double median_ns, ns_per_key_head, bytes_per_key_head, error;
     double ratio[GGML_FORMATS]; /* how many times faster than ggml's better layout of each format */
 } row;
@@ -28,6 +28,7 @@ static const column columns[] = {
     {"layout", NULL, COLUMN_TEXT, offsetof(row, layout), 0},
     {"n_kv", "n_kv", COLUMN_INT, offsetof(row, n_kv), 0},
     {"n_kv_heads", NULL, COLUMN_INT, offsetof(row, n_kv_heads), 0},
+    {"threads", NULL, COLUMN_INT, offsetof(row, threads), 0},
     {"median_ns", "median ns", COLUMN_REAL, offsetof(row, median_ns), 0},
     {"ns_per_key_head", "ns/key/head", COLUMN_REAL, offsetof(row, ns_per_key_head), 2},
     {"bytes_per_key_head", "B/key/head", COLUMN_REAL, offsetof(row, bytes_per_key_head), 0},
@@ -54,6 +55,7 @@ static row new_row(const versus *v, const harness *h, int which, const contract 
                  .gqa = shape->gqa,
                  .n_kv = harness_tokens(h, which),
                  .n_kv_heads = v->harness.n_kv_heads,
+                 .threads = pool_threads(v->harness.pool),
                  .samples = harness_rounds(h, which),
                  .median_ns = median,
                  .ns_per_key_head = median / keys,
@@ -132,7 +134,7 @@ int command_ggml(int argc, char **argv) {
     axes.head_dims = cli_one_int(128);
     axes.gqas = (int_list){3, {1, 4, 8}};
     axes.k = (name_list){5, {"f16", "q8_0", "turbo4", "gain4", "turbo3"}};
-    int n_kv = CONTRACT_N_KV, n_kv_heads = CONTRACT_KV_HEADS, seed = 1;
+    int n_kv = CONTRACT_N_KV, n_kv_heads = CONTRACT_KV_HEADS, threads = 1, seed = 1;
     double budget = 0.5;
     bool json = false, csv = false;
     const char *folder = NULL;
@@ -141,6 +143,7 @@ int command_ggml(int argc, char **argv) {
         CONTRACT_TIMING_OPTIONS(axes),
         {"n-kv", "N", CLI_INT, &n_kv, 1, HARNESS_MAX_N_KV, "keys (16384)"},
         {"kv-heads", "N", CLI_INT, &n_kv_heads, 1, HARNESS_MAX_KV_HEADS, "KV heads (8)"},
+        {"threads", "N", CLI_INT, &threads, 1, POOL_MAX_THREADS, "threads, of ours and of ggml (1)"},
         {"ggml", "FOLDER", CLI_TEXT, &folder, 0, 0, "where libggml-cpu.so lies (the package llama_cpp of python3)"},
         {"budget", "SECONDS", CLI_REAL, &budget, 0.001, 1e6, "timing for each kernel (0.5)"},
         {"seed", "N", CLI_INT, &seed, 0, 1 << 30, "of our data and of the order (1)"},
@@ -152,7 +155,8 @@ int command_ggml(int argc, char **argv) {
         "",
         0,
         "Times decode kernels beside ggml's flash attention with f16, q8_0 and q4_0 caches, its rows lying head by\n"
-        "head (contiguous) or token by token (interleaved), without a mask. One process, one thread, cold caches;\n"
+        "head (contiguous) or token by token (interleaved), without a mask. One process, the same threads, cold "
+        "caches;\n"
         "every round runs everybody in random order. x: how many times faster than ggml's better layout, the median\n"
         "over the rounds. ggml comes with PyPI's llama-cpp-python.",
         CLI_COUNT(options),
@@ -161,9 +165,9 @@ int command_ggml(int argc, char **argv) {
     table_style style = table_style_of(json, csv);
     contract *contracts;
     int n = contract_list(&axes, &contracts);
-    pool *p = pool_create(1);
+    pool *p = pool_create(threads);
     versus v = {.harness = {contract_device(&axes), p, n_kv, n_kv_heads, (uint64_t)seed, 0, NULL, false},
-                .library = ggml_open(folder),
+                .library = ggml_open(folder, threads),
                 .seconds = budget};
     for (int i = 0, end; i < n; i = end) {
         for (end = i; end < n && contract_same_shape(&contracts[i], &contracts[end]); end++) {

@@ -77,7 +77,7 @@ static void find(const ggml_library *g, const char *name, void *function) {
     memcpy(function, &address, sizeof address);
 }
 
-ggml_library *ggml_open(const char *folder) {
+ggml_library *ggml_open(const char *folder, int n_threads) {
     ggml_library *g = cli_alloc(1, sizeof *g);
     char *in = folder ? cli_format("%s", folder) : installed_folder();
     char *file = cli_format("%s/libggml-cpu.so", in);
@@ -108,7 +108,7 @@ ggml_library *ggml_open(const char *folder) {
     find(g, "ggml_backend_cpu_set_n_threads", &g->cpu_set_threads);
     find(g, "ggml_backend_graph_compute", &g->compute);
     g->backend = g->cpu_init();
-    g->cpu_set_threads(g->backend, 1);
+    g->cpu_set_threads(g->backend, n_threads);
     return g;
 }
 

@@ -10,7 +10,7 @@
 typedef struct ggml_library ggml_library;
 
 /* folder: where libggml-cpu.so lies; NULL: where the python3 of $PATH has llama_cpp. Fails with what to install. */
-ggml_library *ggml_open(const char *folder);
+ggml_library *ggml_open(const char *folder, int n_threads);
 void ggml_close(ggml_library *library);
 const char *ggml_version_of(const ggml_library *library);
 
@@ -21,7 +21,7 @@ typedef struct ggml_shape {
 typedef struct ggml_attention ggml_attention;
 
 /* format: one of ggml_formats. interleaved: the rows of all KV heads of a token lie together, as in llama.cpp's own cache;
- * else those of all tokens of a head. One thread. */
+ * else those of all tokens of a head. */
 ggml_attention *ggml_attention_create(ggml_library *library, const char *format, bool interleaved, ggml_shape shape);
 void ggml_attention_destroy(ggml_attention *a);
 harness_guest ggml_attention_guest(ggml_attention *a);

@@ -34,7 +34,7 @@ bool harness_can(const harness *h, const contract *c);
 /* Index of the new contestant. pin: a variant name, or NULL for the plan's own choice. */
 int harness_add(harness *h, const contract *c, const char *pin);
 
-/* A kernel that is not libtq's, for pools of one thread. */
+/* A kernel that is not libtq's: called on one thread of the pool, it may have threads of its own. */
 typedef struct harness_guest {
     const char *name;
     int tokens;                            /* keys per launch */
