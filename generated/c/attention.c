@@ -288,9 +288,19 @@ static void keys_at(const tq_head *head, int keys_per_unit, int first, int n, in
     out->stride = head->stride;
     out->end = head->end;
     out->n = n;
-    for (int i = 0; i < (keys_per_unit > 1 ? 1 : n); i += TQ_GROUP) {
-        out->group[i / TQ_GROUP] = (const uint8_t *)address_of(head, keys_per_unit, first + i);
-        out->ahead[i / TQ_GROUP] = address_ahead(head, keys_per_unit, first + i, last);
+    out->group[0] = (const uint8_t *)address_of(head, keys_per_unit, first);
+    out->ahead[0] = address_ahead(head, keys_per_unit, first, last);
+    if (keys_per_unit > 1)
+        return;
+    for (int i = TQ_GROUP; i < n; i += TQ_GROUP) {
+        const int g = i / TQ_GROUP;
+        if (head->pages) {
+            out->group[g] = (const uint8_t *)address_of(head, 1, first + i);
+            out->ahead[g] = address_ahead(head, 1, first + i, last);
+        } else {
+            out->group[g] = out->group[g - 1] + TQ_GROUP * head->stride;
+            out->ahead[g] = head->ahead ? (const uint8_t *)((uintptr_t)out->ahead[g - 1] + TQ_GROUP * head->stride) : NULL;
+        }
     }
 }
 

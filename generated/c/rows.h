@@ -29,6 +29,36 @@ TQV_INLINE group group_at(const tq_keys *keys, int g, size_t row_bytes, uint8_t 
     return (group){stage, stage_stride};
 }
 
+/* What to fetch while group i of a step is read. */
+typedef struct ahead {
+    const uint8_t *group[TQ_MAX_TILE / TQ_GROUP]; /* NULL: nothing */
+    size_t stride;
+} ahead;
+
+/* row_bytes: of the rows, packed or in tiles. */
+TQV_INLINE ahead ahead_of(const int tiled, const tq_keys *keys, const int row_bytes) {
+    ahead a = {.stride = tiled ? (size_t)row_bytes : keys->stride};
+    for (int i = 0; i * TQ_GROUP < keys->n; i++)
+        a.group[i] = !tiled ? keys->ahead[i] : keys->ahead[0] ? keys->ahead[0] + i * TQ_GROUP * row_bytes : NULL;
+    return a;
+}
+
+/* Fetches part `part` of `parts`: a burst of all would block the loads. */
+TQV_INLINE void fetch(const ahead *a, const int row_bytes, int group, int part, const int parts) {
+    const int all = (TQ_GROUP * row_bytes + 63) / 64, lines = (all + parts - 1) / parts, rows = (TQ_GROUP + parts - 1) / parts;
+    const uintptr_t p = (uintptr_t)a->group[group];
+    if (!p)
+        return;
+    if (a->stride == (size_t)row_bytes) {
+        TQV_UNROLL for (int i = 0; i < lines; i++)
+            tqv_prefetch((const void *)(p + 64 * (size_t)(part * all / parts + i)));
+    } else {
+        TQV_UNROLL for (int r = 0; r < rows; r++)
+            TQV_UNROLL for (int i = 0; i < row_bytes; i += 64)
+                tqv_prefetch((const void *)(p + (size_t)(part * TQ_GROUP / parts + r) * a->stride + (size_t)i));
+    }
+}
+
 /* ---- panels of prefill, see tq_panel ----------------------------------------------------------------------------- */
 
 enum { STRIP = 2 * TQV_LANES };

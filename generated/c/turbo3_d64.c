@@ -156,36 +156,6 @@ TQV_INLINE int is_uniform(const uint8_t *headers, int n) {
     return 1;
 }
 
-/* What to fetch while group i of a step is read. */
-typedef struct ahead {
-    const uint8_t *group[TQ_MAX_TILE / TQ_GROUP]; /* NULL: nothing */
-    size_t stride;
-} ahead;
-
-TQV_INLINE ahead ahead_of(const int tiled, const tq_keys *keys) {
-    ahead a = {.stride = tiled ? ROW_BYTES : keys->stride};
-    for (int i = 0; i * TQ_GROUP < keys->n; i++)
-        a.group[i] = !tiled ? keys->ahead[i] : keys->ahead[0] ? keys->ahead[0] + i * TQ_GROUP * ROW_BYTES : NULL;
-    return a;
-}
-
-/* Fetches part `part` of `parts`: a burst of all would block the loads. */
-TQV_INLINE void fetch(const ahead *a, int group, int part, const int parts) {
-    enum { LINES = (TQ_GROUP * ROW_BYTES + 63) / 64 };
-    const int lines = (LINES + parts - 1) / parts, rows = (TQ_GROUP + parts - 1) / parts;
-    const uintptr_t p = (uintptr_t)a->group[group];
-    if (!p)
-        return;
-    if (a->stride == ROW_BYTES) {
-        TQV_UNROLL for (int i = 0; i < lines; i++)
-            tqv_prefetch((const void *)(p + 64 * (size_t)(part * lines + i)));
-    } else {
-        TQV_UNROLL for (int r = 0; r < rows; r++)
-            TQV_UNROLL for (int i = 0; i < ROW_BYTES; i += 64)
-                tqv_prefetch((const void *)(p + (size_t)(part * rows + r) * a->stride + (size_t)i));
-    }
-}
-
 TQV_INLINE tqv_bits centroid_table(void) {
     return tqv_table(CENTROIDS);
 }
@@ -271,9 +241,14 @@ typedef struct batch {
 /* Adds the n_groups groups of a unit of n vectors of keys. */
 TQV_INLINE void add_groups(const int gqa, const int heads, const int n, const int n_groups, const place *places,
                            const words *x, const int32_t *pairs,
-                           sums (*sum)[MAX_VECTORS]) {
+                           const ahead *ahead, int key_group, int done, sums (*sum)[MAX_VECTORS]) {
     const tqv_bits table = centroid_table();
+    const int step = n * TQV_LANES, fetched = step > TQ_GROUP ? step / TQ_GROUP : 1; /* groups of keys */
+    const int halves = fetched > 1 ? 2 : 1; /* of a unit: not many lines at a time, nor often few */
     TQV_UNROLL for (int g = 0; g < n_groups; g++) {
+        if (ahead && g % (8 / halves / fetched) == 0)
+            fetch(ahead, ROW_BYTES, key_group + g * fetched * halves / 8 % fetched, done * halves + g * halves / 8,
+                  (step < TQ_GROUP ? TQ_GROUP / step : 1) * ALL_UNITS * halves);
         operands c[MAX_VECTORS];
         TQV_UNROLL for (int v = 0; v < n; v++)
             c[v] = decode_group(x[v], places[g], table);
@@ -308,11 +283,10 @@ TQV_INLINE void score_some(const int gqa, const int uniform, const int first_hea
             TQV_UNROLL for (int v = 0; v < n; v++) {
                 const int key = first + v * TQV_LANES;
                 x[v] = (words){.at = key_in(batch->payload, key, 4) + 64 * (b * BLOCK_WORDS + u * UNIT_WORDS)};
-                if (first_head == 0 && v * TQV_LANES % TQ_GROUP == 0)
-                    fetch(batch->ahead, batch->group + key / TQ_GROUP, key % TQ_GROUP / step * ALL_UNITS + b * UNITS + u,
-                          (step < TQ_GROUP ? TQ_GROUP / step : 1) * ALL_UNITS);
             }
-            add_groups(gqa, heads, n, 8, UNIT, x, pairs, sum);
+            const int done = first % TQ_GROUP / step * ALL_UNITS + b * UNITS + u;
+            add_groups(gqa, heads, n, 8, UNIT, x, pairs, first_head ? NULL : batch->ahead,
+                       batch->group + first / TQ_GROUP, done, sum);
             pairs += 2 * gqa * 8;
         }
         TQV_UNROLL for (int v = 0; v < n; v++) {
@@ -346,7 +320,7 @@ TQV_INLINE void score(const int gqa, const int tiled, const query *q, const tq_k
     uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
     _Alignas(64) uint8_t repacked[MAX_VECTORS * (TQV_LANES + TQ_GROUP - 1) / TQ_GROUP * GROUP_BYTES];
     const uint8_t *headers = headers_of(tiled, keys, 0, 1, gathered);
-    const ahead ahead = ahead_of(tiled, keys);
+    const ahead ahead = ahead_of(tiled, keys, ROW_BYTES);
     const score_batch_fn run = is_uniform(headers, keys->n) ? uniform : by_block;
     for (int g = 0; g * TQ_GROUP < keys->n; g += groups) {
         const uint8_t *payload = tiled ? keys->group[0] + g * GROUP_BYTES : repacked;
@@ -464,14 +438,16 @@ TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int h
     const int column = part * TQV_LANES / 8 * 2, head_weights = single ? 2 * QUADS : 2 * SET_COLUMNS;
     const int32_t *weights = s->weights + first_head * head_weights;
     const tqv_bits table = centroid_table();
+    const int often = all_passes(gqa, single) < 4; /* else few lines are fetched at a time anyway */
     sums sum[TQ_MAX_GQA][8];
     TQV_UNROLL for (int h = 0; h < heads; h++)
         TQV_UNROLL for (int g = 0; g < count; g++)
             sum[h][g] = sums_from(tqv_bzero());
     const uint8_t *at = s->payload + part * TQV_LANES * 4;
     for (int group = 0; group < s->n_groups; group++) {
-        fetch(s->ahead, group, fetched, all_passes(gqa, single));
         for (int i = group * m; i < (group + 1) * m; i++, at += bytes) {
+            if (often || i == group * m)
+                fetch(s->ahead, ROW_BYTES, group, often ? fetched * m + i % m : fetched, all_passes(gqa, single) * (often ? m : 1));
             words x = {.at = at};
             operands c[8];
             TQV_UNROLL for (int g = 0; g < count; g++) {
@@ -495,20 +471,34 @@ TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int h
         }
 }
 
-/* single: the units of a key have one scale. */
-TQV_SPECIALISE void accumulate_set(const int gqa, const int m, const int single, const int tail, const set *s) {
+/* The passes over groups of values from `first` on, if some begin there; pass: those before. Returns the passes until then.
+ * single: the units of a key have one scale. */
+TQV_INLINE int accumulate_passes(const int gqa, const int m, const int single, const int tail, const int first, const set *s,
+                                 int part, int pass) {
     const int all = tail ? 4 : 8, heads = value_heads(gqa, single), groups = value_groups(gqa, single);
-    const int second = gqa - heads < heads ? gqa - heads : heads;
+    const int second = gqa - heads < heads ? gqa - heads : heads, count = groups < all ? groups : all;
+    if (first >= all || first % groups)
+        return pass;
+    accumulate_pass(gqa, 0, heads, m, single, tail, first, count, s, part, pass++);
+    if (heads < gqa)
+        accumulate_pass(gqa, heads, second, m, single, tail, first, count, s, part, pass++);
+    if (heads + second < gqa)
+        accumulate_pass(gqa, heads + second, gqa - heads - second, m, single, tail, first, count, s, part, pass++);
+    return pass;
+}
+
+TQV_SPECIALISE void accumulate_set(const int gqa, const int m, const int single, const int tail, const set *s) {
     int pass = s->part;
-    for (int part = 0; part < 16 / TQV_LANES; part++)
-        TQV_UNROLL for (int g = 0; g < all; g += groups) { /* calls in a row: loops over the parts are unrolled too late */
-            const int count = groups < all ? groups : all;
-            accumulate_pass(gqa, 0, heads, m, single, tail, g, count, s, part, pass++);
-            if (heads < gqa)
-                accumulate_pass(gqa, heads, second, m, single, tail, g, count, s, part, pass++);
-            if (heads + second < gqa)
-                accumulate_pass(gqa, heads + second, gqa - heads - second, m, single, tail, g, count, s, part, pass++);
-        }
+    for (int part = 0; part < 16 / TQV_LANES; part++) { /* calls in a row: loops are unrolled too late to know a group's place */
+        pass = accumulate_passes(gqa, m, single, tail, 0, s, part, pass);
+        pass = accumulate_passes(gqa, m, single, tail, 1, s, part, pass);
+        pass = accumulate_passes(gqa, m, single, tail, 2, s, part, pass);
+        pass = accumulate_passes(gqa, m, single, tail, 3, s, part, pass);
+        pass = accumulate_passes(gqa, m, single, tail, 4, s, part, pass);
+        pass = accumulate_passes(gqa, m, single, tail, 5, s, part, pass);
+        pass = accumulate_passes(gqa, m, single, tail, 6, s, part, pass);
+        pass = accumulate_passes(gqa, m, single, tail, 7, s, part, pass);
+    }
 }
 
 typedef void (*accumulate_set_fn)(const set *s);
@@ -535,7 +525,7 @@ static void weights_to_columns(int gqa, const int m, int first_unit, int n_group
 
 TQV_INLINE void accumulate(const int gqa, const int tiled, const tq_keys *keys, const int32_t *weights, int n_scales,
                            const float *factor, const float *decay, float *acc, const set_functions *functions) {
-    const ahead ahead = ahead_of(tiled, keys);
+    const ahead ahead = ahead_of(tiled, keys, ROW_BYTES);
     _Alignas(64) uint8_t repacked[QUADS * 96];
     _Alignas(64) int32_t columns[TQ_MAX_GQA * 2 * SET_COLUMNS];
     set s = {.ahead = &ahead, .n_groups = (keys->n + TQ_GROUP - 1) / TQ_GROUP, .factor = factor, .decay = decay};

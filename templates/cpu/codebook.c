@@ -265,36 +265,6 @@ TQV_INLINE int is_uniform(const uint8_t *headers, int n) {
     return 1;
 }
 
-/* What to fetch while group i of a step is read. */
-typedef struct ahead {
-    const uint8_t *group[TQ_MAX_TILE / TQ_GROUP]; /* NULL: nothing */
-    size_t stride;
-} ahead;
-
-TQV_INLINE ahead ahead_of(const int tiled, const tq_keys *keys) {
-    ahead a = {.stride = tiled ? ROW_BYTES : keys->stride};
-    for (int i = 0; i * TQ_GROUP < keys->n; i++)
-        a.group[i] = !tiled ? keys->ahead[i] : keys->ahead[0] ? keys->ahead[0] + i * TQ_GROUP * ROW_BYTES : NULL;
-    return a;
-}
-
-/* Fetches part `part` of `parts`: a burst of all would block the loads. */
-TQV_INLINE void fetch(const ahead *a, int group, int part, const int parts) {
-    enum { LINES = (TQ_GROUP * ROW_BYTES + 63) / 64 };
-    const int lines = (LINES + parts - 1) / parts, rows = (TQ_GROUP + parts - 1) / parts;
-    const uintptr_t p = (uintptr_t)a->group[group];
-    if (!p)
-        return;
-    if (a->stride == ROW_BYTES) {
-        TQV_UNROLL for (int i = 0; i < lines; i++)
-            tqv_prefetch((const void *)(p + 64 * (size_t)(part * LINES / parts + i)));
-    } else {
-        TQV_UNROLL for (int r = 0; r < rows; r++)
-            TQV_UNROLL for (int i = 0; i < ROW_BYTES; i += 64)
-                tqv_prefetch((const void *)(p + (size_t)(part * TQ_GROUP / parts + r) * a->stride + (size_t)i));
-    }
-}
-
 TQV_INLINE tqv_bits centroid_table(void) {
 % if bits == 8 then
     return tqv_bzero();

@@ -153,7 +153,7 @@ TQV_INLINE void add_groups(const int gqa, const int heads, const int n, const in
     const int halves = fetched > 1 ? 2 : 1; /* of a unit: not many lines at a time, nor often few */
     TQV_UNROLL for (int g = 0; g < n_groups; g++) {
         if (ahead && g % (8 / halves / fetched) == 0)
-            fetch(ahead, key_group + g * fetched * halves / 8 % fetched, done * halves + g * halves / 8,
+            fetch(ahead, ROW_BYTES, key_group + g * fetched * halves / 8 % fetched, done * halves + g * halves / 8,
                   (step < TQ_GROUP ? TQ_GROUP / step : 1) * ALL_UNITS * halves);
         operands c[MAX_VECTORS];
         TQV_UNROLL for (int v = 0; v < n; v++)
@@ -255,7 +255,7 @@ TQV_INLINE void score(const int gqa, const int tiled, const query *q, const tq_k
     uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
     _Alignas(64) uint8_t repacked[MAX_VECTORS * (TQV_LANES + TQ_GROUP - 1) / TQ_GROUP * GROUP_BYTES];
     const uint8_t *headers = headers_of(tiled, keys, 0, 1, gathered);
-    const ahead ahead = ahead_of(tiled, keys);
+    const ahead ahead = ahead_of(tiled, keys, ROW_BYTES);
     const score_batch_fn run = ${n_blocks == 1 and "uniform" or subs > 0 and "by_block" or "is_uniform(headers, keys->n) ? uniform : by_block"};
     for (int g = 0; g * TQ_GROUP < keys->n; g += groups) {
         const uint8_t *payload = tiled ? keys->group[0] + g * GROUP_BYTES : repacked;

@@ -162,7 +162,7 @@ TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int h
     for (int group = 0; group < s->n_groups; group++) {
         for (int i = group * m; i < (group + 1) * m; i++, at += bytes) {
             if (often || i == group * m)
-                fetch(s->ahead, group, often ? fetched * m + i % m : fetched, all_passes(gqa, single) * (often ? m : 1));
+                fetch(s->ahead, ROW_BYTES, group, often ? fetched * m + i % m : fetched, all_passes(gqa, single) * (often ? m : 1));
             words x = {.at = at};
 % if tail then
             x.tail = tail;
@@ -198,22 +198,27 @@ TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int h
         }
 }
 
-/* single: the units of a key have one scale. */
-TQV_SPECIALISE void accumulate_set(const int gqa, const int m, const int single, const int tail, const set *s) {
+/* The passes over groups of values from `first` on, if some begin there; pass: those before. Returns the passes until then.
+ * single: the units of a key have one scale. */
+TQV_INLINE int accumulate_passes(const int gqa, const int m, const int single, const int tail, const int first, const set *s,
+                                 int part, int pass) {
     const int all = tail ? 4 : 8, heads = value_heads(gqa, single), groups = value_groups(gqa, single);
-    const int second = gqa - heads < heads ? gqa - heads : heads;
+    const int second = gqa - heads < heads ? gqa - heads : heads, count = groups < all ? groups : all;
+    if (first >= all || first % groups)
+        return pass;
+    accumulate_pass(gqa, 0, heads, m, single, tail, first, count, s, part, pass++);
+    if (heads < gqa)
+        accumulate_pass(gqa, heads, second, m, single, tail, first, count, s, part, pass++);
+    if (heads + second < gqa)
+        accumulate_pass(gqa, heads + second, gqa - heads - second, m, single, tail, first, count, s, part, pass++);
+    return pass;
+}
+
+TQV_SPECIALISE void accumulate_set(const int gqa, const int m, const int single, const int tail, const set *s) {
     int pass = s->part;
-    for (int part = 0; part < 16 / TQV_LANES; part++) {
-        /* Compilers unroll loops over groups and heads too late to know the place of a group. */
+    for (int part = 0; part < 16 / TQV_LANES; part++) { /* calls in a row: loops are unrolled too late to know a group's place */
 % for g = 0, 7 do
-        if (${g} % groups == 0 && ${g} < all) {
-            const int count = groups < all ? groups : all;
-            accumulate_pass(gqa, 0, heads, m, single, tail, ${g}, count, s, part, pass++);
-            if (heads < gqa)
-                accumulate_pass(gqa, heads, second, m, single, tail, ${g}, count, s, part, pass++);
-            if (heads + second < gqa)
-                accumulate_pass(gqa, heads + second, gqa - heads - second, m, single, tail, ${g}, count, s, part, pass++);
-        }
+        pass = accumulate_passes(gqa, m, single, tail, ${g}, s, part, pass);
 % end
     }
 }
@@ -277,7 +282,7 @@ static void weights_to_columns(int gqa, const int m, int first_unit, int n_group
 
 TQV_INLINE void accumulate(const int gqa, const int tiled, const tq_keys *keys, const int32_t *weights, int n_scales,
                            const float *factor, const float *decay, float *acc, const set_functions *functions) {
-    const ahead ahead = ahead_of(tiled, keys);
+    const ahead ahead = ahead_of(tiled, keys, ROW_BYTES);
     _Alignas(64) uint8_t repacked[QUADS * ${largest_set}];
     _Alignas(64) int32_t columns[TQ_MAX_GQA * 2 * SET_COLUMNS];
     set s = {.ahead = &ahead, .n_groups = (keys->n + TQ_GROUP - 1) / TQ_GROUP, .factor = factor, .decay = decay};
