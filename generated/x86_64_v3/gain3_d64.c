@@ -507,16 +507,18 @@ TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int h
     const int column = part * TQV_LANES / 8 * 2, head_weights = single ? 2 * QUADS : 2 * SET_COLUMNS;
     const int32_t *weights = s->weights + first_head * head_weights;
     const tqv_bits table = centroid_table();
-    const int often = all_passes(gqa, single) < 4; /* else few lines are fetched at a time anyway */
+    const int passes = all_passes(gqa, single), often = passes < 4; /* else few lines are fetched at a time anyway */
     sums sum[TQ_MAX_GQA][8];
     TQV_UNROLL for (int h = 0; h < heads; h++)
         TQV_UNROLL for (int g = 0; g < count; g++)
             sum[h][g] = sums_from(tqv_bzero());
     const uint8_t *at = s->payload + part * TQV_LANES * 4;
     for (int group = 0; group < s->n_groups; group++) {
+        if (!often)
+            fetch(s->ahead, ROW_BYTES, group, fetched, passes);
         for (int i = group * m; i < (group + 1) * m; i++, at += bytes) {
-            if (often || i == group * m)
-                fetch(s->ahead, ROW_BYTES, group, often ? fetched * m + i % m : fetched, all_passes(gqa, single) * (often ? m : 1));
+            if (often)
+                fetch(s->ahead, ROW_BYTES, group, fetched * m + i % m, passes * m);
             words x = {.at = at};
             operands c[8];
             TQV_UNROLL for (int g = 0; g < count; g++) {
@@ -561,15 +563,16 @@ TQV_INLINE int accumulate_passes(const int gqa, const int m, const int single, c
 
 TQV_SPECIALISE void accumulate_set(const int gqa, const int m, const int single, const int tail, const set *s) {
     int pass = s->part;
-    for (int part = 0; part < 16 / TQV_LANES; part++) { /* calls in a row: loops are unrolled too late to know a group's place */
-        pass = accumulate_passes(gqa, m, single, tail, 0, s, part, pass);
-        pass = accumulate_passes(gqa, m, single, tail, 1, s, part, pass);
-        pass = accumulate_passes(gqa, m, single, tail, 2, s, part, pass);
-        pass = accumulate_passes(gqa, m, single, tail, 3, s, part, pass);
-        pass = accumulate_passes(gqa, m, single, tail, 4, s, part, pass);
-        pass = accumulate_passes(gqa, m, single, tail, 5, s, part, pass);
-        pass = accumulate_passes(gqa, m, single, tail, 6, s, part, pass);
-        pass = accumulate_passes(gqa, m, single, tail, 7, s, part, pass);
+    for (int part = 0; part < 16 / TQV_LANES; part++) {
+        if (value_groups(gqa, single) == 1) {
+            TQV_UNROLL for (int first = 0; first < 8; first++)
+                pass = accumulate_passes(gqa, m, single, tail, first, s, part, pass);
+        } else { /* calls in a row: loops are unrolled too late to know the places of groups */
+            pass = accumulate_passes(gqa, m, single, tail, 0, s, part, pass);
+            pass = accumulate_passes(gqa, m, single, tail, 2, s, part, pass);
+            pass = accumulate_passes(gqa, m, single, tail, 4, s, part, pass);
+            pass = accumulate_passes(gqa, m, single, tail, 6, s, part, pass);
+        }
     }
 }
 
