@@ -147,14 +147,9 @@ typedef struct batch {
 /* Adds the n_groups groups of a unit of n vectors of keys${subs > 0 and "; by: gains of the unit's halves" or ""}. */
 TQV_INLINE void add_groups(const int gqa, const int heads, const int n, const int n_groups, const place *places,
                            const words *x, ${subs > 0 and "gain (*by)[2], " or ""}const int32_t *pairs,
-                           const ahead *ahead, int key_group, int done, sums (*sum)[MAX_VECTORS]) {
+                           sums (*sum)[MAX_VECTORS]) {
     const tqv_bits table = centroid_table();
-    const int step = n * TQV_LANES, fetched = step > TQ_GROUP ? step / TQ_GROUP : 1; /* groups of keys */
-    const int halves = fetched > 1 ? 2 : 1; /* of a unit: not many lines at a time, nor often few */
     TQV_UNROLL for (int g = 0; g < n_groups; g++) {
-        if (ahead && g % (8 / halves / fetched) == 0)
-            fetch(ahead, ROW_BYTES, key_group + g * fetched * halves / 8 % fetched, done * halves + g * halves / 8,
-                  (step < TQ_GROUP ? TQ_GROUP / step : 1) * ALL_UNITS * halves);
         operands c[MAX_VECTORS];
         TQV_UNROLL for (int v = 0; v < n; v++)
             c[v] = decode_group(x[v], places[g], table${subs > 0 and ", by[v][g / 4]" or ""});
@@ -201,10 +196,12 @@ TQV_INLINE void score_some(const int gqa, const int uniform, const int first_hea
                 by[v][0] = key_gain(&codes[v], u, 0);
                 by[v][1] = key_gain(&codes[v], u, 1);
 % end
+                if (first_head == 0 && v * TQV_LANES % TQ_GROUP == 0)
+                    fetch(batch->ahead, ROW_BYTES, batch->group + key / TQ_GROUP,
+                          key % TQ_GROUP / step * ALL_UNITS + b * UNITS + u,
+                          (step < TQ_GROUP ? TQ_GROUP / step : 1) * ALL_UNITS);
             }
-            const int done = first % TQ_GROUP / step * ALL_UNITS + b * UNITS + u;
-            add_groups(gqa, heads, n, 8, UNIT, x, ${subs > 0 and "by, " or ""}pairs, first_head ? NULL : batch->ahead,
-                       batch->group + first / TQ_GROUP, done, sum);
+            add_groups(gqa, heads, n, 8, UNIT, x, ${subs > 0 and "by, " or ""}pairs, sum);
             pairs += 2 * gqa * 8;
         }
 % if tail then
@@ -222,7 +219,7 @@ TQV_INLINE void score_some(const int gqa, const int uniform, const int first_hea
             by[v][0] = key_gain(&codes[v], UNITS, 0);
 %     end
         }
-        add_groups(gqa, heads, n, 4, TAIL, x, ${subs > 0 and "by, " or ""}pairs, NULL, 0, 0, sum);
+        add_groups(gqa, heads, n, 4, TAIL, x, ${subs > 0 and "by, " or ""}pairs, sum);
 % end
         TQV_UNROLL for (int v = 0; v < n; v++) {
             const tqv_f32 scale = tqv_from_f16(header + 2 * v * TQV_LANES);

@@ -153,18 +153,25 @@ TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int h
     const int column = part * TQV_LANES / 8 * 2, head_weights = single ? 2 * QUADS : 2 * SET_COLUMNS;
     const int32_t *weights = s->weights + first_head * head_weights;
     const tqv_bits table = centroid_table();
-    const int passes = all_passes(gqa, single), often = passes < 4; /* else few lines are fetched at a time anyway */
+    const int passes = all_passes(gqa, single), often = passes < 4 && m > 1; /* else few lines are fetched at a time anyway */
+    const int lines = often ? part_lines(ROW_BYTES, passes * m) : 0;
     sums sum[TQ_MAX_GQA][8];
     TQV_UNROLL for (int h = 0; h < heads; h++)
         TQV_UNROLL for (int g = 0; g < count; g++)
             sum[h][g] = sums_from(${biased and "tqv_columns(s->bias[first_head + h] + column)" or "tqv_bzero()"});
     const uint8_t *at = s->payload + part * TQV_LANES * 4;
     for (int group = 0; group < s->n_groups; group++) {
-        if (!often)
+        uintptr_t line = 0;
+        if (often)
+            line = lines_ahead(s->ahead, ROW_BYTES, group, 1, fetched, passes, (uintptr_t)at);
+        else
             fetch(s->ahead, ROW_BYTES, group, fetched, passes);
         for (int i = group * m; i < (group + 1) * m; i++, at += bytes) {
-            if (often)
-                fetch(s->ahead, ROW_BYTES, group, fetched * m + i % m, passes * m);
+% for i = 0, 8 do -- as in add_groups
+            if (${i} < lines)
+                tqv_prefetch((const void *)(line + ${64 * i}));
+% end
+            line += 64 * (size_t)lines;
             words x = {.at = at};
 % if tail then
             x.tail = tail;

@@ -43,20 +43,37 @@ TQV_INLINE ahead ahead_of(const int tiled, const tq_keys *keys, const int row_by
     return a;
 }
 
-/* Fetches part `part` of `parts`: a burst of all would block the loads. */
-TQV_INLINE void fetch(const ahead *a, const int row_bytes, int group, int part, const int parts) {
-    const int all = (TQ_GROUP * row_bytes + 63) / 64, lines = (all + parts - 1) / parts, rows = (TQ_GROUP + parts - 1) / parts;
-    const uintptr_t p = (uintptr_t)a->group[group];
-    if (!p)
-        return;
-    if (a->stride == (size_t)row_bytes) {
-        TQV_UNROLL for (int i = 0; i < lines; i++)
-            tqv_prefetch((const void *)(p + 64 * (size_t)(part * all / parts + i)));
-    } else {
-        TQV_UNROLL for (int r = 0; r < rows; r++)
+TQV_INLINE int group_lines(const int row_bytes) {
+    return (TQ_GROUP * row_bytes + 63) / 64;
+}
+/* Lines of one of `parts` equal parts of a group. */
+TQV_INLINE int part_lines(const int row_bytes, const int parts) {
+    return (group_lines(row_bytes) + parts - 1) / parts;
+}
+
+/* Where the lines of part `part` of `parts` begin, of `n` groups from `group` on that lie one behind the other, for the caller
+ * to fetch without a branch between its products. none: where there is nothing to fetch, and where rows or groups lie apart:
+ * those are fetched here. */
+TQV_INLINE uintptr_t lines_ahead(const ahead *a, const int row_bytes, int group, const int n, int part, const int parts,
+                                 uintptr_t none) {
+    const uintptr_t first = (uintptr_t)a->group[group], last = (uintptr_t)a->group[group + n - 1];
+    if (!first)
+        return none;
+    if (a->stride == (size_t)row_bytes && last == first + (size_t)((n - 1) * TQ_GROUP * row_bytes))
+        return first + 64 * (size_t)(part * group_lines(row_bytes) / parts);
+    for (int g = group; g < group + n && a->group[g]; g++)
+        TQV_UNROLL for (int r = 0; r < (TQ_GROUP + parts - 1) / parts; r++)
             TQV_UNROLL for (int i = 0; i < row_bytes; i += 64)
-                tqv_prefetch((const void *)(p + (size_t)(part * TQ_GROUP / parts + r) * a->stride + (size_t)i));
-    }
+                tqv_prefetch((const void *)((uintptr_t)a->group[g] + (size_t)(part * TQ_GROUP / parts + r) * a->stride + (size_t)i));
+    return none;
+}
+
+/* A part at once: of all parts that would block the loads. */
+TQV_INLINE void fetch(const ahead *a, const int row_bytes, int group, int part, const int parts) {
+    const uintptr_t p = lines_ahead(a, row_bytes, group, 1, part, parts, 0);
+    if (p)
+        TQV_UNROLL for (int i = 0; i < part_lines(row_bytes, parts); i++)
+            tqv_prefetch((const void *)(p + 64 * (size_t)i));
 }
 
 /* ---- panels of prefill, see tq_panel ----------------------------------------------------------------------------- */
