@@ -51,11 +51,6 @@ static void rotate(float *y) {
 
 /* ---- a group of four values: the same one in all lanes ------------------------------------------------------------ */
 
-/* Where the indices of a group lie: a word of its unit and a shift. Behind the whole words come the half word, if there is
- * one, and the spare word. */
-typedef struct place {
-    int word, shift;
-} place;
 static const place UNIT[8] = {{0, 0}, {0, 4}, {1, 0}, {1, 4}, {2, 0}, {2, 4}, {3, 1}, {3, 5}};
 
 /* The words of a unit, 64 bytes apart, of which a vector is read; and its half word. */
@@ -277,14 +272,9 @@ typedef struct batch {
 /* Adds the n_groups groups of a unit of n vectors of keys; by: gains of the unit's halves. */
 TQV_INLINE void add_groups(const int gqa, const int heads, const int n, const int n_groups, const place *places,
                            const words *x, gain (*by)[2], const int32_t *pairs,
-                           const ahead *ahead, int key_group, int done, sums (*sum)[MAX_VECTORS]) {
+                           sums (*sum)[MAX_VECTORS]) {
     const tqv_bits table = centroid_table();
-    const int step = n * TQV_LANES, fetched = step > TQ_GROUP ? step / TQ_GROUP : 1; /* groups of keys */
-    const int halves = fetched > 1 ? 2 : 1; /* of a unit: not many lines at a time, nor often few */
     TQV_UNROLL for (int g = 0; g < n_groups; g++) {
-        if (ahead && g % (8 / halves / fetched) == 0)
-            fetch(ahead, ROW_BYTES, key_group + g * fetched * halves / 8 % fetched, done * halves + g * halves / 8,
-                  (step < TQ_GROUP ? TQ_GROUP / step : 1) * ALL_UNITS * halves);
         operands c[MAX_VECTORS];
         TQV_UNROLL for (int v = 0; v < n; v++)
             c[v] = decode_group(x[v], places[g], table, by[v][g / 4]);
@@ -325,10 +315,12 @@ TQV_INLINE void score_some(const int gqa, const int uniform, const int first_hea
                 x[v] = (words){.at = key_in(batch->payload, key, 4) + 64 * (b * BLOCK_WORDS + u * UNIT_WORDS)};
                 by[v][0] = key_gain(&codes[v], u, 0);
                 by[v][1] = key_gain(&codes[v], u, 1);
+                if (first_head == 0 && v * TQV_LANES % TQ_GROUP == 0)
+                    fetch(batch->ahead, ROW_BYTES, batch->group + key / TQ_GROUP,
+                          key % TQ_GROUP / step * ALL_UNITS + b * UNITS + u,
+                          (step < TQ_GROUP ? TQ_GROUP / step : 1) * ALL_UNITS);
             }
-            const int done = first % TQ_GROUP / step * ALL_UNITS + b * UNITS + u;
-            add_groups(gqa, heads, n, 8, UNIT, x, by, pairs, first_head ? NULL : batch->ahead,
-                       batch->group + first / TQ_GROUP, done, sum);
+            add_groups(gqa, heads, n, 8, UNIT, x, by, pairs, sum);
             pairs += 2 * gqa * 8;
         }
         TQV_UNROLL for (int v = 0; v < n; v++) {
@@ -415,15 +407,10 @@ typedef struct set {
     float *acc;
 } set;
 
-/* The halves of a tail's row, by columns: those of one super-quad. */
-TQV_INLINE void repack_half(const uint8_t *const columns[COLUMNS], size_t stride, uint8_t *out) {
-    for (int i = 0; i < COLUMNS * 2 * 4; i++)
-        out[i] = columns[i / 8][(size_t)(i % 4) * stride + (size_t)(i / 4 % 2)];
-}
-
 /* The rows of a step as a set of a tile. */
 TQV_INLINE void repack_set(const tq_keys *keys, const int m, const int first_unit, const int n_words, const int half, uint8_t *out) {
     uint8_t stage[STAGE_BYTES];
+    (void)half;
     for (int g = 0; g * TQ_GROUP < keys->n; g++) {
         const group rows = group_at(keys, g, ROW_BYTES, stage, STAGE_STRIDE);
         for (int i = 0; i < m; i++, out += 64 * n_words + 32 * half) {
@@ -438,8 +425,6 @@ TQV_INLINE void repack_set(const tq_keys *keys, const int m, const int first_uni
                 TQV_UNROLL for (int c = 0; c < COLUMNS; c++)
                     columns[c] += n_words - w < 4 ? 4 * (n_words - w) : 16;
             }
-            if (half)
-                repack_half(columns, rows.stride, out + 64 * n_words);
         }
     }
 }
@@ -507,18 +492,22 @@ TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int h
     const int column = part * TQV_LANES / 8 * 2, head_weights = single ? 2 * QUADS : 2 * SET_COLUMNS;
     const int32_t *weights = s->weights + first_head * head_weights;
     const tqv_bits table = centroid_table();
-    const int passes = all_passes(gqa, single), often = passes < 4; /* else few lines are fetched at a time anyway */
+    const int passes = all_passes(gqa, single), often = passes < 4 && m > 1; /* else few lines are fetched at a time anyway */
+    const int lines = often ? part_lines(ROW_BYTES, passes * m) : 0;
     sums sum[TQ_MAX_GQA][8];
     TQV_UNROLL for (int h = 0; h < heads; h++)
         TQV_UNROLL for (int g = 0; g < count; g++)
             sum[h][g] = sums_from(tqv_bzero());
     const uint8_t *at = s->payload + part * TQV_LANES * 4;
     for (int group = 0; group < s->n_groups; group++) {
-        if (!often)
+        uintptr_t line = 0;
+        if (often)
+            line = lines_ahead(s->ahead, ROW_BYTES, group, fetched, passes, (uintptr_t)at);
+        else
             fetch(s->ahead, ROW_BYTES, group, fetched, passes);
         for (int i = group * m; i < (group + 1) * m; i++, at += bytes) {
-            if (often)
-                fetch(s->ahead, ROW_BYTES, group, fetched * m + i % m, passes * m);
+            fetch_lines(line, lines);
+            line += 64 * (size_t)lines;
             words x = {.at = at};
             operands c[8];
             TQV_UNROLL for (int g = 0; g < count; g++) {

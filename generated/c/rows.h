@@ -1,5 +1,6 @@
-/* The rows of a step, by groups. What is not there in full, or has bytes behind the cache within reach of whole vectors, is
- * read from a zero-padded copy. */
+/* What kernels of several formats share: the rows of a step by groups, what of them to fetch, where indices lie, panels.
+ * Rows that are not there in full, or have bytes behind the cache within reach of whole vectors, are read from a zero-padded
+ * copy. */
 #ifndef TQ_ROWS_H
 #define TQ_ROWS_H
 
@@ -43,21 +44,64 @@ TQV_INLINE ahead ahead_of(const int tiled, const tq_keys *keys, const int row_by
     return a;
 }
 
-/* Fetches part `part` of `parts`: a burst of all would block the loads. */
-TQV_INLINE void fetch(const ahead *a, const int row_bytes, int group, int part, const int parts) {
-    const int all = (TQ_GROUP * row_bytes + 63) / 64, lines = (all + parts - 1) / parts, rows = (TQ_GROUP + parts - 1) / parts;
+TQV_INLINE int group_lines(const int row_bytes) {
+    return (TQ_GROUP * row_bytes + 63) / 64;
+}
+/* Lines of one of `parts` equal parts of a group. */
+TQV_INLINE int part_lines(const int row_bytes, const int parts) {
+    return (group_lines(row_bytes) + parts - 1) / parts;
+}
+
+/* Where the lines of part `part` of `parts` of a group begin, for the caller to fetch without a branch between its products.
+ * none: where there is nothing to fetch, and where rows lie apart: those are fetched here. */
+TQV_INLINE uintptr_t lines_ahead(const ahead *a, const int row_bytes, int group, int part, const int parts,
+                                 uintptr_t none) {
     const uintptr_t p = (uintptr_t)a->group[group];
     if (!p)
-        return;
-    if (a->stride == (size_t)row_bytes) {
-        TQV_UNROLL for (int i = 0; i < lines; i++)
-            tqv_prefetch((const void *)(p + 64 * (size_t)(part * all / parts + i)));
-    } else {
-        TQV_UNROLL for (int r = 0; r < rows; r++)
-            TQV_UNROLL for (int i = 0; i < row_bytes; i += 64)
-                tqv_prefetch((const void *)(p + (size_t)(part * TQ_GROUP / parts + r) * a->stride + (size_t)i));
-    }
+        return none;
+    if (a->stride == (size_t)row_bytes)
+        return p + 64 * (size_t)(part * group_lines(row_bytes) / parts);
+    TQV_UNROLL for (int r = 0; r < (TQ_GROUP + parts - 1) / parts; r++)
+        TQV_UNROLL for (int i = 0; i < row_bytes; i += 64)
+            tqv_prefetch((const void *)(p + (size_t)(part * TQ_GROUP / parts + r) * a->stride + (size_t)i));
+    return none;
 }
+
+/* At most nine lines. Not as a loop, which clang 14 unrolls too late for the sums around it to stay in registers. */
+TQV_INLINE void fetch_lines(uintptr_t p, const int n) {
+    if (n > 0)
+        tqv_prefetch((const void *)p);
+    if (n > 1)
+        tqv_prefetch((const void *)(p + 64));
+    if (n > 2)
+        tqv_prefetch((const void *)(p + 128));
+    if (n > 3)
+        tqv_prefetch((const void *)(p + 192));
+    if (n > 4)
+        tqv_prefetch((const void *)(p + 256));
+    if (n > 5)
+        tqv_prefetch((const void *)(p + 320));
+    if (n > 6)
+        tqv_prefetch((const void *)(p + 384));
+    if (n > 7)
+        tqv_prefetch((const void *)(p + 448));
+    if (n > 8)
+        tqv_prefetch((const void *)(p + 512));
+}
+
+/* A part at once: of all parts that would block the loads. */
+TQV_INLINE void fetch(const ahead *a, const int row_bytes, int group, int part, const int parts) {
+    const uintptr_t p = lines_ahead(a, row_bytes, group, part, parts, 0);
+    if (p)
+        TQV_UNROLL for (int i = 0; i < part_lines(row_bytes, parts); i++)
+            tqv_prefetch((const void *)(p + 64 * (size_t)i));
+}
+
+/* Where the indices of a group lie: a word of its unit and a shift. Behind the whole words come the half word, if there is
+ * one, and the spare word. */
+typedef struct place {
+    int word, shift;
+} place;
 
 /* ---- panels of prefill, see tq_panel ----------------------------------------------------------------------------- */
 

@@ -68,11 +68,6 @@ static void rotate(float *y) {
 
 /* ---- a group of four values: the same one in all lanes ------------------------------------------------------------ */
 
-/* Where the indices of a group lie: a word of its unit and a shift. Behind the whole words come the half word, if there is
- * one, and the spare word. */
-typedef struct place {
-    int word, shift;
-} place;
 % local function places(unit)
 %     local out = {}
 %     for g, at in ipairs(unit.groups) do out[g] = ("{%d, %d}"):format(at.word, at.shift) end

@@ -57,15 +57,18 @@ typedef struct set {
     float *acc;
 } set;
 
+% if tail and tail_unit.half then
 /* The halves of a tail's row, by columns: those of one super-quad. */
 TQV_INLINE void repack_half(const uint8_t *const columns[COLUMNS], size_t stride, uint8_t *out) {
     for (int i = 0; i < COLUMNS * 2 * 4; i++)
         out[i] = columns[i / 8][(size_t)(i % 4) * stride + (size_t)(i / 4 % 2)];
 }
 
+% end
 /* The rows of a step as a set of a tile. */
 TQV_INLINE void repack_set(const tq_keys *keys, const int m, const int first_unit, const int n_words, const int half, uint8_t *out) {
     uint8_t stage[STAGE_BYTES];
+    (void)half;
     for (int g = 0; g * TQ_GROUP < keys->n; g++) {
         const group rows = group_at(keys, g, ROW_BYTES, stage, STAGE_STRIDE);
         for (int i = 0; i < m; i++, out += 64 * n_words + 32 * half) {
@@ -80,8 +83,10 @@ TQV_INLINE void repack_set(const tq_keys *keys, const int m, const int first_uni
                 TQV_UNROLL for (int c = 0; c < COLUMNS; c++)
                     columns[c] += n_words - w < 4 ? 4 * (n_words - w) : 16;
             }
+% if tail and tail_unit.half then
             if (half)
                 repack_half(columns, rows.stride, out + 64 * n_words);
+% end
         }
     }
 }
@@ -163,14 +168,11 @@ TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int h
     for (int group = 0; group < s->n_groups; group++) {
         uintptr_t line = 0;
         if (often)
-            line = lines_ahead(s->ahead, ROW_BYTES, group, 1, fetched, passes, (uintptr_t)at);
+            line = lines_ahead(s->ahead, ROW_BYTES, group, fetched, passes, (uintptr_t)at);
         else
             fetch(s->ahead, ROW_BYTES, group, fetched, passes);
         for (int i = group * m; i < (group + 1) * m; i++, at += bytes) {
-% for i = 0, 8 do -- as in add_groups
-            if (${i} < lines)
-                tqv_prefetch((const void *)(line + ${64 * i}));
-% end
+            fetch_lines(line, lines);
             line += 64 * (size_t)lines;
             words x = {.at = at};
 % if tail then
