@@ -61,8 +61,8 @@ TQV_INLINE uintptr_t lines_ahead(const ahead *a, const int row_bytes, int group,
         return none;
     if (a->stride == (size_t)row_bytes)
         return p + 64 * (size_t)(part * group_lines(row_bytes) / parts);
-    TQV_UNROLL for (int r = 0; r < (TQ_GROUP + parts - 1) / parts; r++)
-        TQV_UNROLL for (int i = 0; i < row_bytes; i += 64)
+    for (int r = 0; r < (TQ_GROUP + parts - 1) / parts; r++)
+        for (int i = 0; i < row_bytes; i += 64)
             tqv_prefetch((const void *)(p + (size_t)(part * TQ_GROUP / parts + r) * a->stride + (size_t)i));
     return none;
 }
@@ -93,7 +93,7 @@ TQV_INLINE void fetch_lines(uintptr_t p, const int n) {
 TQV_INLINE void fetch(const ahead *a, const int row_bytes, int group, int part, const int parts) {
     const uintptr_t p = lines_ahead(a, row_bytes, group, part, parts, 0);
     if (p)
-        TQV_UNROLL for (int i = 0; i < part_lines(row_bytes, parts); i++)
+        for (int i = 0; i < part_lines(row_bytes, parts); i++)
             tqv_prefetch((const void *)(p + 64 * (size_t)i));
 }
 
