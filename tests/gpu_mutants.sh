@@ -19,7 +19,7 @@ mutant "asynchronous copies not waited for" "$mma/$file" 's/tqg_copy_wait(1);//'
 mutant "bulk copies not waited for" "$mma/gpu/mma.h" 's/tqg_bar_wait(.*);//'
 mutant "exchange over half the warp" "$mma/$file" '/^TQG_FN float tqa_warp_sum/,/^}/s/TQG_WARP \/ 2/TQG_WARP \/ 4/'
 mutant "sum of a column over half of its lanes" "$mma/gpu/mma.h" \
-    '/^TQG_FN float tqm_column_sum/,/^}/s/mask < TQG_WARP/mask < TQG_WARP \/ 2/'
+    '/^TQG_FN float tqm_column_sum/,/^}/s/mask < TQM_SAME_END/mask < TQM_SAME_END \/ 2/'
 mutant "votes of the upper half of a wave64 lost" "$mfma/vocabulary.h" \
     's/(tq_simt_ballot((p) != 0, TQG_AT("tqg_any")) != 0)/((tqg_u32)tq_simt_ballot((p) != 0, TQG_AT("tqg_any")) != 0)/'
 mutant "wrong centroid among the halves" "$mma/$file" 's/0xb9c2c5c8u/0xb9c2c6c8u/'
