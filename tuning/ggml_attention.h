@@ -9,7 +9,8 @@
 
 typedef struct ggml_library ggml_library;
 
-/* folder: where libggml-cpu.so lies; NULL: where the python3 of $PATH has llama_cpp. Fails with what to install. */
+/* folder: where libggml-cpu.so lies; NULL: where the python3 of $PATH has llama_cpp. n_threads: that
+ * compute a graph. Fails with what to install. */
 ggml_library *ggml_open(const char *folder, int n_threads);
 void ggml_close(ggml_library *library);
 const char *ggml_version_of(const ggml_library *library);

@@ -98,6 +98,8 @@ static const struct {
     {"", {"C", f32_plain, PLAIN}, {"C", int16_plain, PLAIN}, {"C", int8_plain, PLAIN}},
 };
 
+_Static_assert(sizeof units / sizeof *units <= MULTIPLY_UNITS, "multiply_measure fills MULTIPLY_UNITS at most");
+
 static void run_on_thread(void *context, int thread_index, int thread_count) {
     (void)thread_index;
     (void)thread_count;
