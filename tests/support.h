@@ -106,7 +106,6 @@ tq_plan *plan_for_threads(const tq_variant *variant, tq_side side, int n_kv_head
 const tq_variant **gpu_variants_here(tq_op op, int *count);
 /* The first device that runs a variant. */
 const tq_device *device_for(const tq_variant *variant);
-/* Keys per unit of the layout that a variant works on. */
 
 /* Memory of a device that begins `offset` bytes after an aligned address and is all ones (NaN) at first; guarded as
  * buffers are. Up to the next multiple of 16 bytes it may be read, as kernels may. */

@@ -5,23 +5,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "machine.h"
 #include "memory.h"
+#include "ring.h"
 
 enum { MAX_CONTESTANTS = 128, MAX_ROUNDS = 1024 };
-
-/* Cache buffers of one pair of formats. Unused sides are empty; repack has rows as k and tiles as v. */
-typedef struct ring {
-    contract of;   /* whose formats these are */
-    int n_users;   /* contestants that take buffers from it */
-    int tokens;    /* slots per head */
-    tq_cache k, v; /* geometry; data is the first buffer's */
-    int n, next;
-    uint8_t *buffers; /* of the device; n times (k.bytes rounded up + v.bytes rounded up) */
-    size_t pitch, v_at;
-    double used;                /* bytes of a buffer that hold tokens */
-    const harness_guest *guest; /* who has the buffers instead; else NULL */
-} ring;
 
 typedef struct contestant {
     contract of;
@@ -48,181 +35,6 @@ struct harness {
     ring rings[MAX_CONTESTANTS];
 };
 
-static size_t round_up(size_t bytes) {
-    return (bytes + 63) / 64 * 64;
-}
-
-/* ---- buffers ---------------------------------------------------------------------------------------------------- */
-
-/* Adds the bytes of its tokens to *used; a last tile may have more. */
-static tq_cache cache_of(const harness *h, const char *layout, const char *format, int head_dim, int tokens,
-                         double *used) {
-    tq_layout_info unit;
-    tq_cache cache = {0};
-    if (format) {
-        cli_check(tq_layout_find(layout, format, head_dim, &unit));
-        const size_t units = (size_t)((tokens + unit.keys_per_unit - 1) / unit.keys_per_unit);
-        const size_t heads = (size_t)h->options.n_kv_heads;
-        cache.token_stride = h->options.interleaved ? heads * unit.unit_bytes : unit.unit_bytes;
-        cache.head_stride = h->options.interleaved ? unit.unit_bytes : units * unit.unit_bytes;
-        cache.seq_stride = units * heads * unit.unit_bytes;
-        cache.bytes = cache.seq_stride;
-        cache.n_slots = tokens;
-        *used += (double)unit.unit_bytes / unit.keys_per_unit * tokens * h->options.n_kv_heads;
-    }
-    return cache;
-}
-
-static ring *ring_for(harness *h, const contract *c) {
-    for (int i = 0; i < h->n_rings; i++) {
-        ring *r = &h->rings[i];
-        if (r->guest)
-            continue;
-        contract same = r->of;
-        same.gqa = c->gqa; /* query heads and what is added to scores do not change the cache */
-        same.bias_pairs = c->bias_pairs;
-        if (contract_equal(&same, c))
-            return r;
-    }
-    ring *r = &h->rings[h->n_rings++];
-    const char *one = c->side == TQ_SIDE_K ? c->k : c->v;
-    r->of = *c;
-    r->tokens = harness_launch_tokens(c, h->options.n_kv);
-    r->k = cache_of(h, c->op == TQ_OP_REPACK ? "rows" : c->layout, c->op == TQ_OP_REPACK ? one : c->k, c->head_dim,
-                    r->tokens, &r->used);
-    r->v =
-        cache_of(h, c->layout, c->op == TQ_OP_REPACK ? one : c->v, contract_values(c, TQ_SIDE_V), r->tokens, &r->used);
-    r->v_at = round_up(r->k.bytes);
-    r->pitch = r->v_at + round_up(r->v.bytes);
-    return r;
-}
-
-typedef struct fill {
-    const tq_plan *plan;
-    tq_append_args args;
-} fill;
-
-static void fill_on_thread(void *context, int thread_index, int thread_count) {
-    fill *f = context;
-    tq_launch launch = {NULL, 0, thread_index, thread_count, NULL};
-    cli_check(tq_append(f->plan, &f->args, &launch));
-}
-
-/* Appends the same few hundred random tokens again and again: kernels take no notice of the values. */
-static void append_tokens(harness *h, const contract *append, const tq_plan *plan, const tq_cache *cache) {
-    const tq_device *device = h->options.device;
-    const size_t head_dim = (size_t)append->head_dim, heads = (size_t)h->options.n_kv_heads;
-    const int batch = cache->n_slots < HARNESS_BATCH_TOKENS ? cache->n_slots : HARNESS_BATCH_TOKENS;
-    const size_t n = (size_t)batch * heads * head_dim;
-    float *x = cli_alloc(n, sizeof *x);
-    rng_fill_gaussian(&h->rng, x, n);
-    float *values = memory_copy(device, x, n * sizeof *x);
-    int32_t *first_slot = memory_new(device, sizeof *first_slot);
-    for (int32_t slot = 0; slot < cache->n_slots; slot += batch) {
-        int tokens = cache->n_slots - slot < batch ? cache->n_slots - slot : batch;
-        memory_write(device, first_slot, &slot, sizeof slot);
-        fill f = {.plan = plan,
-                  .args = {.batch = 1,
-                           .n_tokens = tokens,
-                           .x = values,
-                           .x_seq_stride = (size_t)tokens * heads * head_dim,
-                           .x_token_stride = heads * head_dim,
-                           .x_head_stride = head_dim,
-                           .first_slot = first_slot,
-                           .cache = cache,
-                           .mode = append->mode}};
-        memory_run(device, h->options.pool, fill_on_thread, &f);
-    }
-    memory_free(device, values);
-    memory_free(device, first_slot);
-    free(x);
-}
-
-/* Random bytes for devices that have no kernel to append with in this build: as 16-bit floats without NaN or Inf and, since
- * they may be scales, not negative. */
-static void fill_with_bytes(harness *h, const tq_cache *cache) {
-    uint8_t *bytes = cli_alloc(cache->bytes, 1);
-    for (size_t i = 0; i < cache->bytes; i++)
-        bytes[i] = (uint8_t)rng_next(&h->rng) & 0x3f;
-    memory_write(h->options.device, cache->data, bytes, cache->bytes);
-    free(bytes);
-}
-
-static void fill_side(harness *h, const contract *of, tq_side side, const char *layout, const char *format,
-                      tq_cache cache, uint8_t *data) {
-    contract append = {.op = TQ_OP_APPEND,
-                       .side = side,
-                       .head_dim = contract_values(of, side),
-                       .layout = layout,
-                       .mode = contract_mode(of, side)};
-    *(side == TQ_SIDE_K ? &append.k : &append.v) = format;
-    tq_plan_desc desc = contract_plan(&append, h->options.n_kv_heads, cache.n_slots, pool_threads(h->options.pool));
-    tq_plan *plan;
-    tq_status status = tq_plan_create(h->options.device, &desc, &plan);
-    cache.data = data;
-    if (status == TQ_ERR_UNSUPPORTED && !h->on_cpu) {
-        fill_with_bytes(h, &cache);
-        return;
-    }
-    cli_check(status);
-    append_tokens(h, &append, plan, &cache);
-    tq_plan_destroy(plan);
-}
-
-/* What must go by before a buffer is cold, and how much room there is. Caches of GPUs are not asked for: none is
- * larger. / */
-static void cache_sizes(const harness *h, double *cache_bytes, double *free_bytes) {
-    tq_device_info info;
-    cli_check(tq_device_describe(h->options.device, &info));
-    *cache_bytes = memory_is_simt(h->options.device) ? 0 : h->on_cpu ? (double)machine_cache_bytes() : 0x1p28;
-    *free_bytes = h->on_cpu || memory_is_simt(h->options.device) ? 0.8 * (double)machine_free_bytes()
-                                                                 : 0.5 * (double)info.memory_bytes;
-}
-
-/* Launches of everybody that pass before a ring with n buffers comes round again read n / n_users rounds' bytes. */
-static void size_rings(harness *h) {
-    double per_round = 0, wanted = 0, cache_bytes, free_bytes;
-    cache_sizes(h, &cache_bytes, &free_bytes);
-    for (int i = 0; i < h->n; i++)
-        per_round += (double)h->contestants[i].ring->pitch;
-    double rounds = ceil(2 * cache_bytes / per_round) + 1;
-    for (int i = 0; i < h->n_rings; i++)
-        wanted += (double)h->rings[i].pitch * h->rings[i].n_users * rounds;
-    if (wanted > free_bytes) {
-        rounds = floor(rounds * free_bytes / wanted);
-        if (rounds < 1) {
-            cli_fail("--n-kv %d: the caches of this shape take %.1f GiB, and %.1f GiB are free", h->options.n_kv,
-                     wanted / 0x1p30, free_bytes / 0x1p30);
-        }
-        cli_warn("little memory is free: caches may be warm");
-    }
-    for (int i = 0; i < h->n_rings; i++)
-        h->rings[i].n = h->rings[i].n_users * (int)rounds;
-}
-
-static void build_ring(harness *h, ring *r) {
-    const tq_device *device = h->options.device;
-    const contract *of = &r->of;
-    if (r->guest) {
-        r->guest->prepare(r->guest->context, r->n);
-        return;
-    }
-    r->buffers = memory_new(device, r->pitch * (size_t)r->n);
-    if (of->op == TQ_OP_REPACK) {
-        fill_side(h, of, of->side, "rows", of->side == TQ_SIDE_K ? of->k : of->v, r->k, r->buffers);
-    } else {
-        if (of->k)
-            fill_side(h, of, TQ_SIDE_K, of->layout, of->k, r->k, r->buffers);
-        if (of->v)
-            fill_side(h, of, TQ_SIDE_V, of->layout, of->v, r->v, r->buffers + r->v_at);
-    }
-    uint8_t *copy = cli_alloc(r->pitch, 1);
-    memory_read(device, copy, r->buffers, r->pitch);
-    for (int i = 1; i < r->n; i++)
-        memory_write(device, r->buffers + r->pitch * (size_t)i, copy, r->pitch);
-    free(copy);
-}
-
 /* ---- contestants ------------------------------------------------------------------------------------------------ */
 
 harness *harness_create(const harness_options *options) {
@@ -244,7 +56,7 @@ void harness_destroy(harness *h) {
             memory_free(h->options.device, memory[m]);
     }
     for (int i = 0; i < h->n_rings; i++)
-        memory_free(h->options.device, h->rings[i].buffers);
+        ring_free(&h->rings[i], &h->options);
     tq_timer_destroy(h->timer);
     free(h);
 }
@@ -265,6 +77,14 @@ static int queries_of(const contract *c, int n_kv) {
 double harness_queries_per_key(const contract *c, int n_kv) {
     const double queries = queries_of(c, n_kv);
     return queries * (n_kv - (queries - 1) / 2) / n_kv;
+}
+
+static ring *ring_for(harness *h, const contract *c) {
+    for (int i = 0; i < h->n_rings; i++)
+        if (ring_serves(&h->rings[i], c))
+            return &h->rings[i];
+    ring_init(&h->rings[h->n_rings], &h->options, c);
+    return &h->rings[h->n_rings++];
 }
 
 static contestant *next_contestant(harness *h) {
@@ -329,8 +149,8 @@ int harness_add(harness *h, const contract *c, const char *pin) {
 int harness_add_guest(harness *h, const harness_guest *guest) {
     contestant *one = next_contestant(h);
     one->ring = &h->rings[h->n_rings++];
-    *one->ring = (ring){.n_users = 1, .tokens = guest->tokens, .pitch = guest->cache_bytes, .guest = guest};
-    one->ring->used = (double)guest->cache_bytes;
+    ring_init_guest(one->ring, guest);
+    one->ring->n_users++;
     return h->n++;
 }
 
@@ -478,7 +298,7 @@ static double launch(const harness *h, contestant *one) {
     ring *r = one->ring;
     if (one->of.op == TQ_OP_APPEND && h->on_cpu)
         warm_input(h, one);
-    flight f = {h, one, r->next, r->k, r->v};
+    flight f = {.h = h, .one = one, .buffer = r->next};
     r->next = (r->next + 1) % r->n;
     if (r->guest) {
         double ns = pool_run(h->options.pool, launch_guest, &f);
@@ -486,8 +306,7 @@ static double launch(const harness *h, contestant *one) {
             let_guests_sleep();
         return ns;
     }
-    f.k.data = r->buffers + r->pitch * (size_t)f.buffer;
-    f.v.data = r->buffers + r->pitch * (size_t)f.buffer + r->v_at;
+    ring_buffer(r, f.buffer, &f.k, &f.v);
     if (h->on_cpu)
         return pool_run(h->options.pool, launch_on_thread, &f);
     double ns;
@@ -509,9 +328,7 @@ static void drop_the_slow(harness *h) {
 
 void harness_run(harness *h, double seconds, int least, int most) {
     int order[MAX_CONTESTANTS];
-    size_rings(h);
-    for (int i = 0; i < h->n_rings; i++)
-        build_ring(h, &h->rings[i]);
+    rings_build(h->rings, h->n_rings, &h->options, &h->rng);
     for (int i = 0; i < h->n; i++)
         launch(h, &h->contestants[i]);
     double end = now_ns() + seconds * 1e9;

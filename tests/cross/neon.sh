@@ -5,11 +5,11 @@
 set -eu
 cd "$(dirname "$0")/../.."
 build=$1
-tests="append_test dequantise_test prefill_test variants_test"
+tests="append_test append_quality_test dequantise_test prefill_test variants_test"
 
 for tool in aarch64-linux-gnu-gcc qemu-aarch64 ninja; do
     if ! command -v $tool >/dev/null; then
-        echo "4 programs skipped ($tests): no $tool (Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ninja-build)"
+        echo "5 programs skipped ($tests): no $tool (Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ninja-build)"
         exit 77
     fi
 done
