@@ -129,7 +129,7 @@ static row measured_row(const bench *b, const harness *h, int which, const contr
 }
 
 /* Contracts of one shape run against each other; f16 joins them if it was not asked for, and then comes last. Builds for
- * other devices than the CPU may lack it. */
+ * other devices than the CPU may lack it, and it has no tiles to repack. */
 static void bench_shape(bench *b, const contract *contracts, int n) {
     harness *h = harness_create(&b->harness);
     contract f16 = contracts[0];
@@ -143,7 +143,8 @@ static void bench_shape(bench *b, const contract *contracts, int n) {
         harness_add(h, &contracts[i], NULL);
         yardstick = contract_equal(&contracts[i], &f16) ? i : yardstick;
     }
-    int without = yardstick == n && !memory_is_cpu(b->harness.device) && !harness_can(h, &f16);
+    const bool may_lack = !memory_is_cpu(b->harness.device) || f16.op == TQ_OP_REPACK;
+    int without = yardstick == n && may_lack && !harness_can(h, &f16);
     int total = yardstick == n && !without ? n + 1 : n;
     if (total > n)
         harness_add(h, &f16, NULL);
