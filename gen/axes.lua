@@ -324,6 +324,7 @@ local GPU_LAYOUTS = { "rows", table.unpack(GPU_TILES) }
 local MLA_FORMATS = { "turbo3", "gain4", "f16" }
 local PREFILL_FORMATS = { "turbo3", "gain2", "gain4", "q8_0", "f16" }
 local SHIPPED_FORMATS = { "turbo3", "turbo4", "gain3", "gain4", "q8_0", "f16" }
+local THREADS_FORMATS = { "turbo3", "gain4", "f16" }
 local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512 }
 
 -- axes: values instead of the default ones. equal_pairs: decode takes V in the format of K. cover: not the product, but
@@ -337,6 +338,9 @@ axes.sets = {
       equal_pairs = true },
     { name = "sample", doc = "for builds under sanitizers: one head_dim with every irregularity and the usual one",
       axes = { arch = archs_of "cpu", head_dim = { 80, 128 }, gqa = { 3, 4 } }, equal_pairs = true },
+    { name = "threads", doc = "the same, for the thread sanitizer: a few formats, since what threads share depends on none",
+      axes = { arch = archs_of "cpu", head_dim = { 80, 128 }, gqa = { 3, 4 }, k = THREADS_FORMATS, v = THREADS_FORMATS },
+      equal_pairs = true },
     { name = "simt", doc = "GPU kernels on the CPU, for tests: all pairs of values", cover = 2,
       axes = { arch = archs_of "simt", head_dim = EVERY_HEAD_DIM, gqa = { 1, 2, 3, 4, 7, 8, 16 }, layout = GPU_LAYOUTS } },
     { name = "simt-sample", doc = "the same under sanitizers: all values", cover = 1,

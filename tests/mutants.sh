@@ -29,7 +29,7 @@ mutant "score bias turned the wrong way" "$kernels/attention.c" 's/tqv_sub(tqv_m
 mutant "score bias of one position too many" "$kernels/attention.c" 's/skipped = first % TQ_BIAS_STEP/skipped = (first + 1) % TQ_BIAS_STEP/'
 mutant "first page for all" "$kernels/attention.c" 's/head->pages\[slot \/ head->page_slots\]/head->pages[0]/'
 mutant "heads that take turns start anew" "$source/runtime/launch.c" 's/from == begin, by_turns/1, by_turns/'
-mutant "two lanes of a tile swapped" "$source/runtime/tiles.c" 's/c \/ 2 \* 8 + 2 \* y + c % 2/(c \/ 2 * 8 + 2 * y + c % 2) ^ 1/' append_test
+mutant "two lanes of a tile swapped" "$source/runtime/tiles.c" 's/(c \/ 2 \* 8 + c % 2)/(c \/ 2 * 8 + 1 - c % 2)/' append_test
 mutant "splits merged without rescaling" "$source/runtime/combine.c" \
     's/float w = weight(from\.max\[g\], max);/float w = 1;/'
 mutant "denominator of splits not rescaled" "$source/runtime/combine.c" \
