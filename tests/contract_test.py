@@ -129,6 +129,15 @@ class Tool(Contract):
                          'read_fraction madds_per_byte gmadds_per_s')
         self.refused(TQ, 'bench', *SHAPE, '--layout', 'rows,nonsense', naming='nonsense')
 
+    def test_bench_every_op(self):
+        """On tiles, beside f16 rows but for repack, where there are none."""
+        for op, others in (('append', 1), ('dequantise', 1), ('prefill', 1), ('repack', 0)):
+            gqa = SHAPE[2:4] if op == 'prefill' else []
+            rows = self.rows(TQ, 'bench', '--op', op, *SHAPE[:2], *gqa, '--k', 'turbo3', '--layout', 'tile_cpu',
+                             '--n-kv', '128', '--budget', '0.01', fields='variant ratio_f16')
+            self.assertEqual([row['op'] for row in rows], [op] * (1 + others))
+            self.assertEqual(rows[0]['ratio_f16'] is None, not others)
+
     def test_bench_scale_modes_and_bias(self):
         """Every scale mode that a format has, with and without a score bias; a format without modes comes once."""
         rows = self.rows(TQ, 'bench', *SHAPE[:4], '--k', 'turbo3,gain3', '--scales', 'nc,searched', '--bias', '0,8',
