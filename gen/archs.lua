@@ -56,7 +56,8 @@ archs.list = {
         kind = "cpu",
         summary = "x86-64 with AVX2, FMA and F16C (Haswell, Zen and later)",
         cflags = { "-O3", "-march=x86-64-v3" },
-        gnu_cflags = { "-fno-tree-ter", "-fno-tree-reassoc" }, -- else gcc 12 moves all decoding ahead of products, and spills
+        -- Else gcc 12 moves all decoding ahead of products, or all weights, and spills.
+        gnu_cflags = { "-fno-tree-ter", "-fno-tree-reassoc", "-fno-code-hoisting" },
         needs = { "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe" },
         machine = X86,
         shipped = true,

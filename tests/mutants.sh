@@ -21,7 +21,7 @@ mutant "output not rescaled when the maximum grows" "$kernels/attention.c" \
 mutant "denominator not rescaled when the maximum grows" "$kernels/attention.c" \
     's/tqv_fma(tqv_load(sum + h), share\[0\],/tqv_fma(tqv_load(sum + h), tqv_set1(1.0f),/'
 mutant "one key too many at the tail" "$kernels/attention.c" \
-    's/for (int i = n; i < padded; i++)/for (int i = n + 1; i < padded; i++)/'
+    's/0, before, n, padded,/0, before, n + 1, padded,/'
 mutant "one row too few staged at the tail" "$kernels/rows.h" \
     's/for (int r = 0; r < n; r++)/for (int r = 0; r < n - 1; r++)/'
 mutant "position of ALiBi off by one" "$kernels/attention.c" 's/first - before - job->query_position/& + 1/'

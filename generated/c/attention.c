@@ -179,26 +179,12 @@ enum { STRIDE = TQ_MAX_TILE, QUADS = TQ_MAX_TILE / 4, BATCH = 4 * TQV_LANES /* k
 /* Largest integer weight. */
 #define WEIGHT_TOP 32639.0f /* 127 * 256 + 127 */
 
-/* What the heads of a tile reduce to. Reductions across lanes are done for all heads together: one by one each would wait
- * for the one before. Heads behind the last are zero. */
-typedef struct heads {
-    tqv_f32 lanes[TQ_MAX_GQA];
-    float of[TQ_MAX_GQA];
-} heads;
-
-static void clear(heads *x) {
-    for (int h = 0; h < TQ_MAX_GQA; h++)
-        x->lanes[h] = tqv_zero();
-}
-
-static void reduce_max(heads *x, int gqa) {
-    for (int h = 0; h < gqa; h += TQV_LANES)
-        tqv_store(x->of + h, gqa <= 4 ? tqv_maxima4(x->lanes) : tqv_maxima(x->lanes + h));
-}
-
-static void reduce_sum(heads *x, int gqa) {
-    for (int h = 0; h < gqa; h += TQV_LANES)
-        tqv_store(x->of + h, gqa <= 4 ? tqv_sums4(x->lanes) : tqv_sums(x->lanes + h));
+/* x[begin .. end-1] = value, but for x[low .. high-1]. */
+static void fill_around(float *x, int begin, int low, int high, int end, float value) {
+    for (int i = begin; i < low; i++)
+        x[i] = value;
+    for (int i = high; i < end; i++)
+        x[i] = value;
 }
 
 /* The largest magnitude among the stored scales of each row. */
@@ -261,6 +247,35 @@ TQV_INLINE totals all_exponentials(const int weighted, const int summed, float *
     for (; i < n; i += TQV_LANES)
         exponentials(weighted, summed, 1, s + i, minus, top + i, &t);
     return t;
+}
+
+/* What a step's heads leave; those behind the last are zero. */
+typedef struct step {
+    float max[TQ_MAX_GQA], sum[TQ_MAX_GQA];
+    float unit[TQ_MAX_GQA]; /* of weight: what an integer weight of 1 stands for */
+} step;
+
+/* n: whole BATCHes. */
+static float largest(const float *s, int n) {
+    tqv_f32 most[4];
+    TQV_UNROLL for (int j = 0; j < 4; j++)
+        most[j] = tqv_load(s + j * TQV_LANES);
+    for (int i = BATCH; i < n; i += BATCH)
+        TQV_UNROLL for (int j = 0; j < 4; j++)
+            most[j] = tqv_max(most[j], tqv_load(s + i + j * TQV_LANES));
+    return tqv_hmax(tqv_max(tqv_max(most[0], most[1]), tqv_max(most[2], most[3])));
+}
+
+/* The exponentials of one head, their sum and the unit of its weights. summed: can the sum of integer weights be too large,
+ * even if no single one is? */
+static void take_exponentials(const tq_v_stage *v, int summed, int h, float *s, int n, const float *top, step *out) {
+    const totals t = summed        ? all_exponentials(1, 1, s, n, out->max[h], top)
+                     : v->n_scales ? all_exponentials(1, 0, s, n, out->max[h], top)
+                                   : all_exponentials(0, 0, s, n, out->max[h], top);
+    const float by_max = tqv_hmax(t.weight_max) * (1.0f / WEIGHT_TOP);
+    const float by_sum = summed ? tqv_hsum(t.weight_sum) / v->weight_sum : 0.0f;
+    out->unit[h] = by_sum > by_max ? by_sum : by_max;
+    out->sum[h] = tqv_hsum(t.sum);
 }
 
 /* ---- keys of a step ---------------------------------------------------------------------------------------------- */
@@ -332,14 +347,9 @@ void tqk_decode__c(const tq_decode_impl *impl, const tq_decode_job *job, const t
     _Alignas(64) float scores[TQ_MAX_GQA * STRIDE], scales[TQ_MAX_SCALES * STRIDE], top[STRIDE];
     _Alignas(64) int32_t weights[TQ_MAX_GQA * TQ_MAX_SCALES * 2 * QUADS];
     float factor[TQ_MAX_GQA], decay[TQ_MAX_GQA], max[TQ_MAX_GQA], sum[TQ_MAX_GQA];
-    heads tile_max, tile_sum, weight_max, weight_sum;
-    /* Can the sum of a tile's integer weights be too large, even if no single one is? */
+    step tile = {0};
     const int summed = v->n_scales && v->weight_sum < WEIGHT_TOP * (float)impl->tile;
 
-    clear(&tile_max);
-    clear(&tile_sum);
-    clear(&weight_max);
-    clear(&weight_sum);
     bias_floats bias;
     if (job->bias.n_pairs) {
         load_bias_table(&job->bias, &bias);
@@ -365,12 +375,8 @@ void tqk_decode__c(const tq_decode_impl *impl, const tq_decode_job *job, const t
             add_bias(&job->bias, &bias, gqa, first - before, n, scores);
         if (v->n_scales) {
             n_scales = v->scales(&v_keys, scales);
-            for (int b = 0; b < n_scales; b++) {
-                for (int i = 0; i < before; i++)
-                    scales[b * STRIDE + i] = 0.0f;
-                for (int i = n; i < padded; i++)
-                    scales[b * STRIDE + i] = 0.0f;
-            }
+            for (int b = 0; b < n_scales; b++)
+                fill_around(scales + b * STRIDE, 0, before, n, padded, 0.0f);
             top_scales(n_scales, scales, padded, top);
         }
         for (int h = 0; h < gqa; h++) {
@@ -379,47 +385,22 @@ void tqk_decode__c(const tq_decode_impl *impl, const tq_decode_job *job, const t
                 cap_scores(s, padded, job->softcap);
             if (job->alibi)
                 add_alibi(job->alibi[h], first - before - job->query_position, n, s);
-            for (int i = 0; i < before; i++)
-                s[i] = -INFINITY;
-            for (int i = n; i < padded; i++)
-                s[i] = -INFINITY;
-            tqv_f32 most = tqv_load(s);
-            for (int i = TQV_LANES; i < padded; i += TQV_LANES)
-                most = tqv_max(most, tqv_load(s + i));
-            tile_max.lanes[h] = most;
+            fill_around(s, 0, before, n, padded, -INFINITY);
+            tile.max[h] = largest(s, padded);
         }
         /* The tile's own maximum scales its weights, so that they keep all their bits wherever the tile stands. */
-        reduce_max(&tile_max, gqa);
-        for (int h = 0; h < gqa; h++) {
-            float *s = scores + h * STRIDE;
-            const totals t = summed        ? all_exponentials(1, 1, s, padded, tile_max.of[h], top)
-                             : v->n_scales ? all_exponentials(1, 0, s, padded, tile_max.of[h], top)
-                                           : all_exponentials(0, 0, s, padded, tile_max.of[h], top);
-            tile_sum.lanes[h] = t.sum;
-            weight_max.lanes[h] = t.weight_max;
-            weight_sum.lanes[h] = t.weight_sum;
-        }
-        reduce_sum(&tile_sum, gqa);
+        for (int h = 0; h < gqa; h++)
+            take_exponentials(v, summed, h, scores + h * STRIDE, padded, top, &tile);
+        for (int h = 0; h < gqa && v->n_scales; h++)
+            integer_weights(v, n_scales, scores + h * STRIDE, scales, tile.unit[h], padded, weights + h * n_scales * 2 * QUADS);
         for (int h = 0; h < gqa; h += TQV_LANES) {
-            const tqv_f32 old = tqv_load(max + h), tile = tqv_load(tile_max.of + h), now = tqv_max(old, tile);
-            tqv_f32 share[2] = {tqv_sub(old, now), tqv_sub(tile, now)}; /* of what was, of this tile */
+            const tqv_f32 old = tqv_load(max + h), here = tqv_load(tile.max + h), now = tqv_max(old, here);
+            tqv_f32 share[2] = {tqv_sub(old, now), tqv_sub(here, now)}; /* of what was, of this tile */
             tqv_exp2(share, 2);
             tqv_store(max + h, now);
-            tqv_store(sum + h, tqv_fma(tqv_load(sum + h), share[0], tqv_mul(tqv_load(tile_sum.of + h), share[1])));
+            tqv_store(sum + h, tqv_fma(tqv_load(sum + h), share[0], tqv_mul(tqv_load(tile.sum + h), share[1])));
             tqv_store(decay + h, share[0]);
-            tqv_store(factor + h, share[1]);
-        }
-        if (v->n_scales) {
-            reduce_max(&weight_max, gqa);
-            if (summed)
-                reduce_sum(&weight_sum, gqa);
-            for (int h = 0; h < gqa; h++) {
-                const float by_sum = summed ? weight_sum.of[h] / v->weight_sum : 0.0f, by_max = weight_max.of[h] / WEIGHT_TOP;
-                const float unit = by_sum > by_max ? by_sum : by_max;
-                integer_weights(v, n_scales, scores + h * STRIDE, scales, unit, padded,
-                                weights + h * n_scales * 2 * QUADS);
-                factor[h] *= unit;
-            }
+            tqv_store(factor + h, v->n_scales ? tqv_mul(share[1], tqv_load(tile.unit + h)) : share[1]);
         }
         v->accumulate(&v_keys, v->n_scales ? (const void *)weights : (const void *)scores, n_scales, factor, decay,
                       partial->acc);
@@ -437,7 +418,7 @@ void tqk_decode__c(const tq_decode_impl *impl, const tq_decode_job *job, const t
 #include "rows.h"
 
 enum { BAND = TQV_REGISTERS / 8 * 3 };
-_Static_assert(TQ_ROWS_STEP % BAND == 0 && (int)BAND <= (int)TQ_MAX_GQA, "a band is a part of a block and fits in heads");
+_Static_assert(TQ_ROWS_STEP % BAND == 0 && (int)BAND <= (int)TQ_MAX_GQA, "a band is a part of a block and fits in `reduced`");
 
 /* Softmax without keys so far, finite so that differences are numbers. */
 #define LOWEST (-0x1p126f)
@@ -490,12 +471,26 @@ static void multiply_values(const float *weights, const float *panel, int values
                  TQV_LANES, decay);
 }
 
-/* x[begin .. end-1] = value, but for x[low .. high-1]. */
-static void fill_around(float *x, int begin, int low, int high, int end, float value) {
-    for (int i = begin; i < low; i++)
-        x[i] = value;
-    for (int i = high; i < end; i++)
-        x[i] = value;
+/* What the rows of a band reduce to. Reductions across lanes are done for all together: one by one each would wait for the
+ * one before. */
+typedef struct reduced {
+    tqv_f32 lanes[TQ_MAX_GQA];
+    float of[TQ_MAX_GQA];
+} reduced;
+
+static void clear(reduced *x) {
+    for (int r = 0; r < TQ_MAX_GQA; r++)
+        x->lanes[r] = tqv_zero();
+}
+
+static void reduce_max(reduced *x, int n) {
+    for (int r = 0; r < n; r += TQV_LANES)
+        tqv_store(x->of + r, n <= 4 ? tqv_maxima4(x->lanes) : tqv_maxima(x->lanes + r));
+}
+
+static void reduce_sum(reduced *x, int n) {
+    for (int r = 0; r < n; r += TQV_LANES)
+        tqv_store(x->of + r, n <= 4 ? tqv_sums4(x->lanes) : tqv_sums(x->lanes + r));
 }
 
 static int clamp(int x, int low, int high) {
@@ -507,7 +502,7 @@ static int clamp(int x, int low, int high) {
 static void weigh(const tq_prefill_job *job, band *b, int first, int from, int to, float *scores, float *decay) {
     const int begin = from / TQV_LANES * TQV_LANES, end = (to + TQV_LANES - 1) / TQV_LANES * TQV_LANES;
     int low[BAND], high[BAND]; /* what each row sees */
-    heads tile_max, tile_sum;
+    reduced tile_max, tile_sum;
     clear(&tile_max);
     clear(&tile_sum);
     for (int r = 0; r < BAND; r++) {

@@ -73,12 +73,12 @@ TQV_INLINE void accumulate_values(const int gqa, const int vectors, int first, c
     TQV_UNROLL for (int h = 0; h < gqa; h++)
         TQV_UNROLL for (int c = 0; c < vectors; c++)
             sum[h][c] = tqv_zero();
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++, row += stride) {
         if (ahead && first % LINE == 0) /* what a pass reads of a row: a burst would block the loads */
             TQV_UNROLL for (int j = 0; j < vectors * TQV_LANES; j += LINE)
                 tqv_prefetch((const void *)((uintptr_t)ahead + (size_t)i * stride + 2 * (size_t)(first + j)));
         TQV_UNROLL for (int c = 0; c < vectors; c++)
-            v[c] = tqv_from_f16(row + (size_t)i * stride + 2 * (first + c * TQV_LANES));
+            v[c] = tqv_from_f16(row + 2 * (first + c * TQV_LANES));
         TQV_UNROLL for (int h = 0; h < gqa; h++) {
             const tqv_f32 w = tqv_set1(weights[h * TQ_MAX_TILE + i]);
             TQV_UNROLL for (int c = 0; c < vectors; c++)

@@ -8,7 +8,7 @@
 #include "rows.h"
 
 enum { BAND = TQV_REGISTERS / 8 * 3 };
-_Static_assert(TQ_ROWS_STEP % BAND == 0 && (int)BAND <= (int)TQ_MAX_GQA, "a band is a part of a block and fits in heads");
+_Static_assert(TQ_ROWS_STEP % BAND == 0 && (int)BAND <= (int)TQ_MAX_GQA, "a band is a part of a block and fits in `reduced`");
 
 /* Softmax without keys so far, finite so that differences are numbers. */
 #define LOWEST (-0x1p126f)
@@ -61,12 +61,26 @@ static void multiply_values(const float *weights, const float *panel, int values
                  TQV_LANES, decay);
 }
 
-/* x[begin .. end-1] = value, but for x[low .. high-1]. */
-static void fill_around(float *x, int begin, int low, int high, int end, float value) {
-    for (int i = begin; i < low; i++)
-        x[i] = value;
-    for (int i = high; i < end; i++)
-        x[i] = value;
+/* What the rows of a band reduce to. Reductions across lanes are done for all together: one by one each would wait for the
+ * one before. */
+typedef struct reduced {
+    tqv_f32 lanes[TQ_MAX_GQA];
+    float of[TQ_MAX_GQA];
+} reduced;
+
+static void clear(reduced *x) {
+    for (int r = 0; r < TQ_MAX_GQA; r++)
+        x->lanes[r] = tqv_zero();
+}
+
+static void reduce_max(reduced *x, int n) {
+    for (int r = 0; r < n; r += TQV_LANES)
+        tqv_store(x->of + r, n <= 4 ? tqv_maxima4(x->lanes) : tqv_maxima(x->lanes + r));
+}
+
+static void reduce_sum(reduced *x, int n) {
+    for (int r = 0; r < n; r += TQV_LANES)
+        tqv_store(x->of + r, n <= 4 ? tqv_sums4(x->lanes) : tqv_sums(x->lanes + r));
 }
 
 static int clamp(int x, int low, int high) {
@@ -78,7 +92,7 @@ static int clamp(int x, int low, int high) {
 static void weigh(const tq_prefill_job *job, band *b, int first, int from, int to, float *scores, float *decay) {
     const int begin = from / TQV_LANES * TQV_LANES, end = (to + TQV_LANES - 1) / TQV_LANES * TQV_LANES;
     int low[BAND], high[BAND]; /* what each row sees */
-    heads tile_max, tile_sum;
+    reduced tile_max, tile_sum;
     clear(&tile_max);
     clear(&tile_sum);
     for (int r = 0; r < BAND; r++) {
