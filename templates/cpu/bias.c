@@ -15,14 +15,28 @@ TQV_INLINE tqv_f32 cosine_of(tqv_bits angles) {
 
 enum { PAIRS = TQ_MAX_BIAS_PAIRS };
 
-/* A bias as floats: the table, and alpha and beta times factor, [head][2][PAIRS], whole vectors. */
+/* A bias as floats: the table, by what angles go on from one run to the next, [cosine, sine][PAIRS], and alpha and beta times
+ * factor, [head][2][PAIRS], whole vectors. */
 typedef struct bias_floats {
-    _Alignas(64) float table[PAIRS * 2 * TQ_BIAS_STEP], coefficients[TQ_MAX_GQA * 2 * PAIRS];
+    _Alignas(64) float table[PAIRS * 2 * TQ_BIAS_STEP], run[2 * PAIRS], coefficients[TQ_MAX_GQA * 2 * PAIRS];
 } bias_floats;
+
+/* Of all pairs at a position. out: [cosine, sine][PAIRS] */
+static void cosines_at(const tq_bias *bias, int position, float *out) {
+    uint32_t angles[PAIRS] = {0};
+    for (int p = 0; p < bias->n_pairs; p++)
+        angles[p] = bias->turns[p] * (uint32_t)position;
+    for (int p = 0; p < bias->n_pairs; p += TQV_LANES) {
+        const tqv_bits angle = tqv_bload(angles + p);
+        tqv_store(out + p, cosine_of(angle));
+        tqv_store(out + PAIRS + p, cosine_of(tqv_sub32(angle, tqv_bset1(1 << 30))));
+    }
+}
 
 static void load_bias_table(const tq_bias *bias, bias_floats *out) {
     for (int i = 0; i < bias->n_pairs * 2 * TQ_BIAS_STEP; i += TQV_LANES)
         tqv_store(out->table + i, tqv_from_f16((const uint8_t *)(bias->table + i)));
+    cosines_at(bias, TQ_BIAS_STEP, out->run);
 }
 
 static void load_bias_coefficients(const tq_bias *bias, float factor, int gqa, bias_floats *out) {
@@ -38,18 +52,14 @@ static void load_bias_coefficients(const tq_bias *bias, float factor, int gqa, b
     }
 }
 
-/* What the pairs of some heads have at the position with these angles, as coefficients; then the angles go on by a run. */
-static void start_bias(const tq_bias *bias, const float *coefficients, int gqa, uint32_t *angles, float *out) {
-    const tqv_bits quarter = tqv_bset1(1 << 30);
-    for (int p = 0; p < bias->n_pairs; p += TQV_LANES) {
-        const tqv_bits angle = tqv_bload(angles + p);
-        const tqv_f32 cosine = cosine_of(angle), sine = cosine_of(tqv_sub32(angle, quarter));
-        tqv_bstore(angles + p, tqv_add32(angle, tqv_bload(angles + PAIRS + p)));
-        for (int h = 0; h < gqa; h++) {
-            const float *from = coefficients + 2 * h * PAIRS + p;
-            const tqv_f32 alpha = tqv_load(from), beta = tqv_load(from + PAIRS);
-            tqv_store(out + 2 * h * PAIRS + p, tqv_fma(alpha, cosine, tqv_mul(beta, sine)));
-            tqv_store(out + (2 * h + 1) * PAIRS + p, tqv_sub(tqv_mul(beta, cosine), tqv_mul(alpha, sine)));
+/* What the pairs of some heads have where their angles are larger by those of `cosines`, as coefficients. */
+static void turn_pairs(int n_pairs, int gqa, const float *cosines, const float *from, float *to) {
+    for (int p = 0; p < n_pairs; p += TQV_LANES) {
+        const tqv_f32 cosine = tqv_load(cosines + p), sine = tqv_load(cosines + PAIRS + p);
+        for (int i = p; i < 2 * gqa * PAIRS; i += 2 * PAIRS) {
+            const tqv_f32 alpha = tqv_load(from + i), beta = tqv_load(from + PAIRS + i);
+            tqv_store(to + i, tqv_fma(alpha, cosine, tqv_mul(beta, sine)));
+            tqv_store(to + PAIRS + i, tqv_sub(tqv_mul(beta, cosine), tqv_mul(alpha, sine)));
         }
     }
 }
@@ -93,19 +103,18 @@ TQV_INLINE void bias_of_run(const int heads, int n_pairs, const float *table, co
 /* Adds the bias of positions first .. first + n - 1 to scores [gqa][TQ_MAX_TILE]. Where they begin with a run, sums grow in
  * place, up to the end of the last run. */
 static void add_bias(const tq_bias *bias, const bias_floats *floats, int gqa, int first, int n, float *scores) {
-    _Alignas(64) float start[TQ_MAX_GQA * 2 * PAIRS], sums[TQ_MAX_GQA * BIAS_STRIDE];
-    _Alignas(64) uint32_t angles[2 * PAIRS] = {0}; /* at the run's first position; from one run to the next */
+    _Alignas(64) float start[TQ_MAX_GQA * 2 * PAIRS], sums[TQ_MAX_GQA * BIAS_STRIDE], cosines[2 * PAIRS];
     const int skipped = first % TQ_BIAS_STEP, stride = skipped ? (int)BIAS_STRIDE : (int)TQ_MAX_TILE;
+    const float *by = cosines, *from = floats->coefficients;
     float *to = skipped ? sums : scores;
     if (skipped)
         memset(sums, 0, (size_t)(gqa * BIAS_STRIDE) * sizeof *sums);
-    for (int p = 0; p < bias->n_pairs; p++) {
-        angles[p] = bias->turns[p] * (uint32_t)(first - skipped);
-        angles[PAIRS + p] = bias->turns[p] * TQ_BIAS_STEP;
-    }
+    cosines_at(bias, first - skipped, cosines);
     for (int at = 0; at < skipped + n; at += TQ_BIAS_STEP) {
         int h = 0;
-        start_bias(bias, floats->coefficients, gqa, angles, start);
+        turn_pairs(bias->n_pairs, gqa, by, from, start);
+        by = floats->run;
+        from = start;
         for (; h + 4 <= gqa; h += 4)
             bias_of_run(4, bias->n_pairs, floats->table, start + 2 * h * PAIRS, to + h * stride + at, stride);
         for (; h < gqa; h++)
