@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TQ_KERNEL_ABI 5
+#define TQ_KERNEL_ABI 6
 
 /* Bounds of what a kernel may assume; the generator refuses shapes beyond them. */
 enum {
@@ -163,9 +163,11 @@ typedef void (*tq_decode_fn)(const tq_decode_impl *impl, const tq_decode_job *jo
 typedef struct tq_panel {
     /* K: keys up to the next whole vector are written. V: keys < n are. */
     void (*decode)(const tq_keys *keys, float *panel);
-    /* One row. K: q into the domain of K; V: the output out of the domain of V. NULL: it is the same. */
-    void (*take)(const float *q, float *to);
-    void (*give)(float *row, float *out); /* row is used up */
+    /* n <= TQ_MAX_GQA rows. K: factor times q into the domain of K; V: the output, which comes times unit, out of the domain
+     * of V. `rows` lie behind each other, those of give are used up. NULL: it is the same domain. */
+    void (*take)(const float *const *q, int n, float factor, float *rows);
+    void (*give)(float *rows, int n, float *const *out);
+    float unit;
 } tq_panel;
 
 /* A block of tokens of one sequence, for the query heads of one KV head. */

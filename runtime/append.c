@@ -56,7 +56,7 @@ typedef struct slot {
 
 static slot slot_of(const tq_plan *plan, const tq_cache *cache, const row *r, const int32_t *first_slot) {
     int keys = tq_keys_per_unit(plan->variant), at = first_slot[r->sequence] + r->token;
-    return (slot){tq_cache_unit(cache, keys, r->sequence, r->kv_head, at), keys, at % keys};
+    return (slot){tq_cache_unit(cache, keys, r->sequence, r->kv_head, at), keys, keys > 1 ? at % keys : 0};
 }
 
 static tq_status not_finite(const row *r, const float *x, const float *mean, int index) {

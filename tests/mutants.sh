@@ -41,7 +41,7 @@ mutant "window one key too short" "$source/runtime/internal.h" \
 mutant "output of prefill not rescaled" "$kernels/attention.c" \
     's/tqv_store(decay + r, share);/tqv_store(decay + r, tqv_set1(1.0f));/' prefill_test
 mutant "queries of prefill see one key too many" "$kernels/attention.c" 's/job->position + token + 1/& + 1/' prefill_test
-mutant "keys of a panel in each other's place" "$kernels/turbo3_d80.c" 's/to + (r + c) \* width/to + (r + 3 - c) * width/' prefill_test
+mutant "keys of a panel in each other's place" "$kernels/turbo3_d80.c" 's/keys\[r % 4\]/keys[3 - r % 4]/' prefill_test
 mutant "signs of V used for q in prefill" "$kernels/gain4_d128.c" 's/ROTATE_UNIT, K_SIGNS, to)/ROTATE_UNIT, V_SIGNS, to)/' prefill_test
 mutant "blocks of prefill left out at the end of a thread's" "$source/runtime/prefill.c" 's/middle >= to)/middle >= to - 9000)/' prefill_test
 mutant "splits of prefill merged without rescaling" "$kernels/attention.c" 's/partials\[i\]\.max\[r\] - max :/0.0f :/' prefill_test

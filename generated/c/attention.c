@@ -579,27 +579,42 @@ static void take_keys(const tq_prefill_impl *impl, const tq_prefill_job *job, co
     multiply_values(scores, scratch->v, impl->v_values, from, to, decay, acc + (size_t)row * (size_t)impl->v_values);
 }
 
-/* Row r of the block into its band. */
-static void take_query(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch, int r,
-                       band *b) {
-    float row[TQ_MAX_HEAD_DIM], *to = scratch->q + (size_t)(r / BAND * BAND) * (size_t)impl->k_values + r % BAND;
-    const int i = r % BAND, token = r / job->gqa, head = r % job->gqa;
-    const float sink = job->sink_logits ? job->sink_logits[head] : -INFINITY;
-    const int end = job->causal ? job->position + token + 1 : job->n_kv;
-    b->end[i] = end > 0 ? end : 0;
-    b->begin[i] = job->window > 0 && end > job->window ? end - job->window : 0;
-    b->first = i ? b->first : b->begin[i];
-    b->last = b->end[i];
-    b->slope[i] = job->alibi ? job->alibi[head] : 0.0f;
-    b->max[i] = sink > LOWEST ? sink : LOWEST;
-    b->sum[i] = sink > LOWEST ? 1.0f : 0.0f;
-    const float *q = job->q + (size_t)token * job->q_token_stride + (size_t)head * job->q_head_stride;
-    if (impl->k->take) {
-        impl->k->take(q, row);
-        q = row;
+/* A band of the block: what its rows see, and q as products take it. */
+static void take_band(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch, int index,
+                      band *b) {
+    enum { ROWS = (BAND + 3) / 4 * 4 }; /* four are turned at a time */
+    const int row = index * BAND, n = clamp(job->n_tokens * job->gqa - row, 0, BAND), values = impl->k_values;
+    _Alignas(64) float rows[ROWS * TQ_MAX_HEAD_DIM], *to = scratch->q + (size_t)row * (size_t)values;
+    const float *q[BAND];
+    for (int i = 0; i < n; i++) {
+        const int token = (row + i) / job->gqa, head = (row + i) % job->gqa;
+        const float sink = job->sink_logits ? job->sink_logits[head] : -INFINITY;
+        const int end = job->causal ? job->position + token + 1 : job->n_kv;
+        b->end[i] = end > 0 ? end : 0;
+        b->begin[i] = job->window > 0 && end > job->window ? end - job->window : 0;
+        b->first = i ? b->first : b->begin[i];
+        b->last = b->end[i];
+        b->slope[i] = job->alibi ? job->alibi[head] : 0.0f;
+        b->max[i] = sink > LOWEST ? sink : LOWEST;
+        b->sum[i] = sink > LOWEST ? 1.0f : 0.0f;
+        q[i] = job->q + (size_t)token * job->q_token_stride + (size_t)head * job->q_head_stride;
     }
-    for (int j = 0; j < impl->k_values; j++)
-        to[j * BAND] = q[j] * job->factor;
+    if (impl->k->take)
+        impl->k->take(q, n, job->factor, rows);
+    for (int i = 0; i < n && !impl->k->take; i++)
+        for (int j = 0; j < values; j += TQV_LANES)
+            tqv_store(rows + i * values + j, tqv_mul(tqv_load(q[i] + j), tqv_set1(job->factor)));
+    memset(rows + n * values, 0, (size_t)((ROWS - n) * values) * sizeof *rows);
+    /* The last rows first: what goes beyond the band is overwritten. */
+    for (int i = ROWS - 4; i >= 0; i -= 4)
+        for (int j = 0; j < values; j += TQV_LANES) {
+            tqv_bits x[4], y[4];
+            TQV_UNROLL for (int r = 0; r < 4; r++)
+                x[r] = tqv_bload(rows + (i + r) * values + j);
+            tqv_transpose(x, y);
+            TQV_UNROLL for (int c = 0; c < 4; c++)
+                tqv_store_quads(to + (j + c) * BAND + i, 4 * BAND, y[c]);
+        }
 }
 
 /* Where values j to j + TQV_LANES - 1 of row r are among the sums. */
@@ -608,19 +623,24 @@ static size_t sum_at(int values, int r, int j) {
     return (size_t)(r / BAND * BAND) * (size_t)values + (size_t)(strip * BAND + r % BAND * width + j - strip);
 }
 
-static void give_output(const tq_prefill_impl *impl, const tq_prefill_job *job, const float *acc, int r, float max,
-                        float sum) {
+/* The n rows of the band from `row` on. max, sum: of each of them. */
+static void give_band(const tq_prefill_impl *impl, const tq_prefill_job *job, const float *acc, int row, int n,
+                      const float *max, const float *sum) {
     const int values = impl->v_values;
-    const tqv_f32 inverse = tqv_set1(sum > 0.0f ? 1.0f / sum : 0.0f);
-    const size_t token = (size_t)(r / job->gqa), head = (size_t)(r % job->gqa);
-    float *out = job->out + token * job->out_token_stride + head * job->out_head_stride, row[TQ_MAX_HEAD_DIM];
-    float *to = impl->v->give ? row : out;
-    for (int j = 0; j < values; j += TQV_LANES)
-        tqv_store(to + j, tqv_mul(tqv_load(acc + sum_at(values, r, j)), inverse));
+    _Alignas(64) float rows[BAND * TQ_MAX_HEAD_DIM];
+    float *out[BAND];
+    for (int i = 0; i < n; i++) {
+        const tqv_f32 share = tqv_set1(sum[i] > 0.0f ? impl->v->unit / sum[i] : 0.0f);
+        const size_t token = (size_t)((row + i) / job->gqa), head = (size_t)((row + i) % job->gqa);
+        out[i] = job->out + token * job->out_token_stride + head * job->out_head_stride;
+        float *to = impl->v->give ? rows + i * values : out[i];
+        for (int j = 0; j < values; j += TQV_LANES)
+            tqv_store(to + j, tqv_mul(tqv_load(acc + sum_at(values, row + i, j)), share));
+        if (job->lse)
+            job->lse[token * job->lse_token_stride + head] = sum[i] > 0.0f ? (max[i] + log2f(sum[i])) * LN_2 : -INFINITY;
+    }
     if (impl->v->give)
-        impl->v->give(row, out);
-    if (job->lse)
-        job->lse[token * job->lse_token_stride + head] = sum > 0.0f ? (max + log2f(sum)) * LN_2 : -INFINITY;
+        impl->v->give(rows, n, out);
 }
 
 void tqk_prefill__c(const tq_prefill_impl *impl, const tq_prefill_job *job, const tq_prefill_scratch *scratch,
@@ -630,10 +650,9 @@ void tqk_prefill__c(const tq_prefill_impl *impl, const tq_prefill_job *job, cons
     float *acc = partial ? partial->acc : scratch->acc;
     band bands[TQ_MAX_ROWS / BAND];
     memset(bands, 0, (size_t)n_bands * sizeof *bands);
-    memset(scratch->q, 0, (size_t)(n_bands * BAND) * (size_t)impl->k_values * sizeof(float));
+    for (int i = 0; i < n_bands; i++)
+        take_band(impl, job, scratch, i, bands + i);
     memset(acc, 0, (size_t)(n_bands * BAND) * (size_t)impl->v_values * sizeof(float));
-    for (int r = 0; r < n_rows; r++)
-        take_query(impl, job, scratch, r, &bands[r / BAND]);
 
     const int seen = bands[0].first > job->begin ? bands[0].first : job->begin, begin = seen / unit * unit;
     const int end = clamp(bands[n_bands - 1].last, 0, job->end);
@@ -647,13 +666,13 @@ void tqk_prefill__c(const tq_prefill_impl *impl, const tq_prefill_job *job, cons
         for (int i = 0; i < n_bands; i++)
             take_keys(impl, job, scratch, acc, bands, i, first, n);
     }
-    for (int r = 0; r < n_rows; r++) {
-        const band *b = &bands[r / BAND];
+    for (int i = 0; i < n_bands; i++) {
+        const int row = i * BAND, n = clamp(n_rows - row, 0, BAND);
         if (partial) {
-            partial->max[r] = b->max[r % BAND];
-            partial->sum[r] = b->sum[r % BAND];
+            memcpy(partial->max + row, bands[i].max, (size_t)n * sizeof(float));
+            memcpy(partial->sum + row, bands[i].sum, (size_t)n * sizeof(float));
         } else
-            give_output(impl, job, acc, r, b->max[r % BAND], b->sum[r % BAND]);
+            give_band(impl, job, acc, row, n, bands[i].max, bands[i].sum);
     }
 }
 
@@ -681,6 +700,6 @@ void tqk_prefill_merge__c(const tq_prefill_impl *impl, const tq_prefill_job *job
                 x = tqv_fma(tqv_load(partials[i].acc + at), tqv_set1(share[i]), x);
             tqv_store(acc + at, x);
         }
-        give_output(impl, job, acc, r, max, sum);
+        give_band(impl, job, acc, r, 1, &max, &sum);
     }
 }

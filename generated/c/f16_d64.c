@@ -185,4 +185,4 @@ static void decode_v(const tq_keys *keys, float *panel) {
 }
 
 const tq_panel tqk_f16_d64_k_panel_rows__c = {.decode = decode_k};
-const tq_panel tqk_f16_d64_v_panel_rows__c = {.decode = decode_v};
+const tq_panel tqk_f16_d64_v_panel_rows__c = {.decode = decode_v, .unit = 1.0f};

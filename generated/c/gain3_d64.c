@@ -44,11 +44,6 @@ static const float ROTATE_UNIT = 0x1p-3f;
 static const uint32_t K_SIGNS[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS[] = {0x875b9307, 0xc7b81777};
 
-static void rotate(float *y) {
-    for (int i = 0; i < HEAD_DIM; i += 64)
-        tq_rotate(y + i, 64, 1, ROTATE_UNIT);
-}
-
 /* ---- a group of four values: the same one in all lanes ------------------------------------------------------------ */
 
 static const place UNIT[8] = {{0, 0}, {0, 4}, {1, 0}, {1, 4}, {2, 0}, {2, 4}, {3, 1}, {3, 5}};
@@ -191,9 +186,8 @@ TQV_INLINE void to_numbers(tqv_bits x, int32_t *out) {
 TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride, float factor, query *out) {
     for (int h = 0; h < gqa; h++) {
         float y[HEAD_DIM], sum = 0.0f;
-        memcpy(y, q + (size_t)h * q_head_stride, sizeof y);
-        tq_flip_signs(y, HEAD_DIM, K_SIGNS, y);
-        rotate(y);
+        const float *from = q + (size_t)h * q_head_stride;
+        tq_rotate_in(&from, 1, HEAD_DIM, 64, 1, ROTATE_UNIT, K_SIGNS, &(float *){y});
         tqv_f32 most = tqv_zero();
         for (int b = 0; b < HEAD_DIM; b += BLOCK) {
             tqv_f32 block_sum = tqv_zero();
@@ -616,9 +610,7 @@ static void finish(const float *acc, float *out) {
         for (int g = 0; g < 8; g++)
             for (int lane = 0; lane < 16; lane++, acc++)
                 y[32 * (first + (lane / 8 * 2 + lane % 2) % 2) + 4 * g + lane % 8 / 2] += *acc;
-    rotate(y);
-    tq_flip_signs(y, HEAD_DIM, V_SIGNS, y);
-    memcpy(out, y, sizeof y);
+    tq_rotate_out(&(float *){y}, 1, HEAD_DIM, 64, 1, ROTATE_UNIT, V_SIGNS, &out);
 }
 
 /* ---- one pair of stages per GQA ratio and layout ------------------------------------------------------------------- */
@@ -718,79 +710,84 @@ const tq_v_stage tqk_gain3_d64_v_g8_tile_cpu__c = {
 static const int8_t LEVELS[16] = {-76, -46, -24, -5, 13, 32, 54, 88, 76, 46, 24, 5, -13, -32, -54, -88};
 static const int8_t SIGNED_GAINS[16] = {28, 33, 36, 40, 44, 49, 55, 63, -28, -33, -36, -40, -44, -49, -55, -63};
 
-/* Values of n groups of four, times by[] of their half of a unit, each TQV_LANES keys, to out. */
-TQV_INLINE void decode_groups(const int n, const place *places, const words x, const tqv_f32 *by, float *out, const int pitch) {
+/* 16 values in words of four, a key in each lane. */
+TQV_INLINE void levels_of(const place *places, const words x, tqv_bits out[4]) {
     const tqv_bits table = tqv_table((const void *)LEVELS);
-    TQV_UNROLL for (int g = 0; g < n; g++) {
+    TQV_UNROLL for (int g = 0; g < 4; g++) {
         const tqv_bits word = word_at(x, places[g].word);
-        const tqv_bits levels =
-            tqv_lookup(table, tqv_and(tqv_srl16(word, places[g].shift), tqv_bset1(0x01010101 * 7)));
-        TQV_UNROLL for (int y = 0; y < 4; y++)
-            tqv_store(out + (4 * g + y) * pitch, tqv_mul(tqv_from_byte(levels, y), by[g / 4]));
+        out[g] = tqv_lookup(table, tqv_and(tqv_srl16(word, places[g].shift), tqv_bset1(0x01010101 * 7)));
     }
 }
 
-/* out[j * pitch + lane] = value j of TQV_LANES keys from key i of a group on. payload: of the group; header: of key i. */
-TQV_INLINE void decode_keys(const uint8_t *payload, int i, const uint8_t *header, float *out, const int pitch) {
-    for (int b = 0; b < N_BLOCKS; b++, header += HALVES * HALVES_STRIDE, out += BLOCK * pitch) {
-        const tqv_f32 scale = tqv_mul(tqv_from_f16(header), tqv_set1(STEP));
-        words x = {.at = key_in(payload, i, 4) + 64 * b * BLOCK_WORDS};
+/* 16 values from value j on of keys i to i + TQV_LANES - 1, `by` for each 1 of a level, to a panel. */
+TQV_INLINE void put_levels(const int of_v, const tqv_bits levels[4], tqv_f32 by, int i, int j, float *panel) {
+    if (!of_v) {
+        float *to = keys_in_panel(panel, i, HEAD_DIM) + j * STRIP;
+        TQV_UNROLL for (int g = 0; g < 4; g++)
+            TQV_UNROLL for (int y = 0; y < 4; y++)
+                tqv_store(to + (4 * g + y) * STRIP, tqv_mul(tqv_from_byte(levels[g], y), by));
+        return;
+    }
+    float scales[TQV_LANES];
+    tqv_bits keys[4]; /* the levels of a key lie beside each other: of keys 0, 4, ..., of keys 1, 5, ... */
+    tqv_store(scales, by);
+    tqv_transpose(levels, keys);
+    for (int v = 0, width; v < 16; v += TQV_LANES) {
+        float *to = values_in_panel(panel, i, j + v, HEAD_DIM, &width);
+        TQV_UNROLL for (int r = 0; r < TQV_LANES; r++) {
+            const uint8_t *key = (const uint8_t *)&keys[r % 4] + r / 4 * 16;
+            tqv_store(to + r * width, tqv_mul(tqv_from_i8(key + v), tqv_set1(scales[r])));
+        }
+    }
+}
+
+/* Keys i to i + TQV_LANES - 1 of a step. payload: of their group; header: of key i. */
+TQV_INLINE void decode_keys(const int of_v, const uint8_t *payload, int i, const uint8_t *header, float *panel) {
+    const float unit = STEP * 0x1p-24f * (of_v ? 1.0f : 0x1p-24f);
+    for (int b = 0; b < N_BLOCKS; b++, header += HALVES * HALVES_STRIDE) {
+        const tqv_f32 scale = tqv_mul(tqv_from_f16(header), tqv_set1(unit));
+        words x = {.at = key_in(payload, i % TQ_GROUP, 4) + 64 * b * BLOCK_WORDS};
+        tqv_bits levels[4];
         tqv_bits gain[HALVES - 1][2]; /* of the halves of two units, a byte each */
         TQV_UNROLL for (int j = 0; j < HALVES - 1; j++) {
             const tqv_bits codes = tqv_from_u16(header + (1 + j) * HALVES_STRIDE), nibble = tqv_bset1(0x0f0f0f0f);
             gain[j][0] = tqv_lookup(tqv_table((const void *)SIGNED_GAINS), tqv_and(codes, nibble));
             gain[j][1] = tqv_lookup(tqv_table((const void *)SIGNED_GAINS), tqv_and(tqv_srl16(codes, 4), nibble));
         }
-        for (int u = 0; u < UNITS; u++, x.at += 64 * UNIT_WORDS) {
-            const tqv_f32 by[2] = {tqv_mul(scale, tqv_from_byte(gain[u / 2][0], u % 2)),
-                                   tqv_mul(scale, tqv_from_byte(gain[u / 2][1], u % 2))};
-            decode_groups(8, UNIT, x, by, out + 32 * u * pitch, pitch);
-        }
+        for (int u = 0; u < UNITS; u++, x.at += 64 * UNIT_WORDS)
+            TQV_UNROLL for (int half = 0; half < 2; half++) {
+                levels_of(UNIT + 4 * half, x, levels);
+                put_levels(of_v, levels, tqv_mul(scale, tqv_from_byte(gain[u / 2][half], u % 2)), i, b * BLOCK + 32 * u + 16 * half, panel);
+            }
     }
 }
 
 /* The payload of group g of a step as a tile of K has it; buffer: for one that does not. */
 typedef const uint8_t *(*payload_fn)(const tq_keys *keys, int g, uint8_t *buffer);
 
-TQV_INLINE void decode_k(const int tiled, payload_fn payload_of, const tq_keys *keys, float *panel) {
+TQV_INLINE void decode(const int of_v, const int tiled, payload_fn payload_of, const tq_keys *keys, float *panel) {
     uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
     _Alignas(64) uint8_t buffer[GROUP_BYTES];
     const uint8_t *headers = headers_of(tiled, keys, 0, 1, gathered), *payload = NULL;
     for (int i = 0; i < keys->n; i += TQV_LANES) {
         if (i % TQ_GROUP == 0)
             payload = payload_of(keys, i / TQ_GROUP, buffer);
-        decode_keys(payload, i % TQ_GROUP, headers + 2 * i, keys_in_panel(panel, i, HEAD_DIM), STRIP);
+        decode_keys(of_v, payload, i, headers + 2 * i, panel);
     }
 }
 
-/* Transposed: a key's values lie beside each other. */
-TQV_INLINE void decode_v(const int tiled, payload_fn payload_of, const tq_keys *keys, float *panel) {
-    uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
-    _Alignas(64) uint8_t buffer[GROUP_BYTES];
-    _Alignas(64) float values[HEAD_DIM * TQV_LANES];
-    const uint8_t *headers = headers_of(tiled, keys, 0, 1, gathered), *payload = NULL;
-    for (int i = 0; i < keys->n; i += TQV_LANES) {
-        if (i % TQ_GROUP == 0)
-            payload = payload_of(keys, i / TQ_GROUP, buffer);
-        decode_keys(payload, i % TQ_GROUP, headers + 2 * i, values, TQV_LANES);
-        for (int j = 0, width; j < HEAD_DIM; j += TQV_LANES) {
-            float *to = values_in_panel(panel, i, j, HEAD_DIM, &width);
-            TQV_UNROLL for (int r = 0; r < TQV_LANES; r += 4) {
-                tqv_bits x[4];
-                tqv_load_words((const uint8_t *)(values + j * TQV_LANES + r), TQV_LANES * sizeof *values, x);
-                TQV_UNROLL for (int c = 0; c < 4; c++)
-                    tqv_bstore(to + (r + c) * width, x[c]);
-            }
-        }
-    }
+static void rotate_q(const float *const *q, int n, float factor, float *rows) {
+    float *to[TQ_MAX_GQA];
+    for (int r = 0; r < n; r++)
+        to[r] = rows + r * HEAD_DIM;
+    tq_rotate_in(q, n, HEAD_DIM, 64, 1, factor * ROTATE_UNIT, K_SIGNS, to);
 }
 
-static void rotate_q(const float *from, float *to) {
-    tq_rotate_in(from, HEAD_DIM, 64, 1, ROTATE_UNIT, K_SIGNS, to);
-}
-
-static void rotate_out(float *from, float *to) {
-    tq_rotate_out(from, HEAD_DIM, 64, 1, ROTATE_UNIT, V_SIGNS, to);
+static void rotate_out(float *rows, int n, float *const *out) {
+    float *from[TQ_MAX_GQA];
+    for (int r = 0; r < n; r++)
+        from[r] = rows + r * HEAD_DIM;
+    tq_rotate_out(from, n, HEAD_DIM, 64, 1, 1.0f, V_SIGNS, out);
 }
 
 static const uint8_t *payload_rows(const tq_keys *keys, int g, uint8_t *buffer) {
@@ -847,24 +844,24 @@ static const uint8_t *payload_v_tile(const tq_keys *keys, int g, uint8_t *buffer
 }
 
 static void decode_k_rows(const tq_keys *keys, float *panel) {
-    decode_k(0, payload_rows, keys, panel);
+    decode(0, 0, payload_rows, keys, panel);
 }
 
 static void decode_v_rows(const tq_keys *keys, float *panel) {
-    decode_v(0, payload_rows, keys, panel);
+    decode(1, 0, payload_rows, keys, panel);
 }
 
 const tq_panel tqk_gain3_d64_k_panel_rows__c = {.decode = decode_k_rows, .take = rotate_q};
-const tq_panel tqk_gain3_d64_v_panel_rows__c = {.decode = decode_v_rows, .give = rotate_out};
+const tq_panel tqk_gain3_d64_v_panel_rows__c = {.decode = decode_v_rows, .give = rotate_out, .unit = ROTATE_UNIT};
 
 static void decode_k_tile_cpu(const tq_keys *keys, float *panel) {
-    decode_k(1, payload_k_tile, keys, panel);
+    decode(0, 1, payload_k_tile, keys, panel);
 }
 
 static void decode_v_tile_cpu(const tq_keys *keys, float *panel) {
-    decode_v(1, payload_v_tile, keys, panel);
+    decode(1, 1, payload_v_tile, keys, panel);
 }
 
 const tq_panel tqk_gain3_d64_k_panel_tile_cpu__c = {.decode = decode_k_tile_cpu, .take = rotate_q};
-const tq_panel tqk_gain3_d64_v_panel_tile_cpu__c = {.decode = decode_v_tile_cpu, .give = rotate_out};
+const tq_panel tqk_gain3_d64_v_panel_tile_cpu__c = {.decode = decode_v_tile_cpu, .give = rotate_out, .unit = ROTATE_UNIT};
 

@@ -141,10 +141,16 @@ TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
     TQV_EACH y.v[i] = (float)a.i32[i];
     return y;
 }
-/* of signed byte k of each lane */
+/* of signed byte k of each lane, times 2^24: bytes are at the top of words first */
 TQV_INLINE tqv_f32 tqv_from_byte(tqv_bits a, int k) {
     tqv_f32 y;
-    TQV_EACH y.v[i] = (float)a.i8[4 * i + k];
+    TQV_EACH y.v[i] = (float)a.i8[4 * i + k] * 0x1p24f;
+    return y;
+}
+/* of TQV_LANES signed bytes */
+TQV_INLINE tqv_f32 tqv_from_i8(const uint8_t *p) {
+    tqv_f32 y;
+    TQV_EACH y.v[i] = (float)(int8_t)p[i];
     return y;
 }
 /* Without branches: the exponent is shifted into place by a multiplication, which is exact, subnormals included. */
@@ -298,6 +304,20 @@ TQV_INLINE tqv_bits tqv_dot16(tqv_bits sum, tqv_bits a, tqv_bits b) {
     TQV_EACH sum.i32[i] += a.i16[2 * i] * b.i16[2 * i] + a.i16[2 * i + 1] * b.i16[2 * i + 1];
     return sum;
 }
+/* sum + the squares of four bytes of at most 127 */
+TQV_INLINE tqv_bits tqv_squares8(tqv_bits sum, tqv_bits x) {
+    TQV_EACH sum.i32[i] += x.i8[4 * i] * x.i8[4 * i] + x.i8[4 * i + 1] * x.i8[4 * i + 1] +
+                           x.i8[4 * i + 2] * x.i8[4 * i + 2] + x.i8[4 * i + 3] * x.i8[4 * i + 3];
+    return sum;
+}
+/* four words: even ones of the eight at p, or odd ones shifted left by n */
+TQV_INLINE void tqv_join_words(const uint8_t *p, const int n, void *out) {
+    uint32_t x[8], y[4];
+    memcpy(x, p, sizeof x);
+    for (int i = 0; i < 4; i++)
+        y[i] = x[2 * i] | x[2 * i + 1] << n;
+    memcpy(out, y, sizeof y);
+}
 /* lane i negated where bit i of signs is set */
 TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
     TQV_EACH x.v[i] = signs >> i & 1 ? -x.v[i] : x.v[i];
@@ -388,6 +408,16 @@ TQV_INLINE tqv_bits tqv_run_sums(const tqv_bits x[4]) {
 
 /* ---- keys in lanes: row i of LANES rows, `stride` bytes apart, fills lane i -------------------------------------- */
 
+/* four lanes each to p, p + stride, ... */
+TQV_INLINE void tqv_store_quads(float *p, int stride, tqv_bits x) {
+    for (int i = 0; i < TQV_LANES; i += 4, p += stride)
+        memcpy(p, x.u32 + i, 16);
+}
+/* Of each four lanes: word j of x[i] is word i of out[j]. */
+TQV_INLINE void tqv_transpose(const tqv_bits x[4], tqv_bits out[4]) {
+    for (int j = 0; j < 4; j++)
+        TQV_EACH out[j].u32[i] = x[i % 4].u32[i / 4 * 4 + j];
+}
 /* words 0..3 of 16 bytes */
 TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4]) {
     TQV_EACH for (int w = 0; w < 4; w++) memcpy(&out[w].u32[i], p + (size_t)i * stride + 4 * (size_t)w, 4);
@@ -475,16 +505,16 @@ TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits w[
 
 /* ---- transform -------------------------------------------------------------------------------------------------- */
 
-/* Unnormalised Hadamard over the lanes. */
-TQV_INLINE tqv_f32 tqv_hadamard(tqv_f32 x) {
-    for (int h = 1; h < 8; h *= 2)
-        for (int i = 0; i < 8; i++)
-            if (!(i & h)) {
-                const float a = x.v[i], b = x.v[i + h];
-                x.v[i] = a + b;
-                x.v[i + h] = a - b;
-            }
-    return x;
+/* Unnormalised Hadamard over the lanes of each of n vectors: step by step, where the chain of one is long. */
+TQV_INLINE void tqv_hadamard(tqv_f32 *x, const int n) {
+    for (int r = 0; r < n; r++)
+        for (int h = 1; h < 8; h *= 2)
+            for (int i = 0; i < 8; i++)
+                if (!(i & h)) {
+                    const float a = x[r].v[i], b = x[r].v[i + h];
+                    x[r].v[i] = a + b;
+                    x[r].v[i + h] = a - b;
+                }
 }
 
 #endif

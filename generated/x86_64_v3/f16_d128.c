@@ -185,4 +185,4 @@ static void decode_v(const tq_keys *keys, float *panel) {
 }
 
 const tq_panel tqk_f16_d128_k_panel_rows__x86_64_v3 = {.decode = decode_k};
-const tq_panel tqk_f16_d128_v_panel_rows__x86_64_v3 = {.decode = decode_v};
+const tq_panel tqk_f16_d128_v_panel_rows__x86_64_v3 = {.decode = decode_v, .unit = 1.0f};

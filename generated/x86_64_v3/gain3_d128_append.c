@@ -49,16 +49,15 @@ static void unpack_unit(const uint8_t *p, uint8_t *codes) {
     memcpy(codes + 28, &group, 4);
 }
 
-/* Words are stored one by one: a load of several that were just stored waits for all. */
 static void pack_unit(const uint8_t *codes, uint8_t *p) {
-    uint32_t g[8], word;
-    memcpy(g, codes, sizeof g);
-    const uint32_t spare = g[6] << 1 | g[7] << 5;
-    word = g[0] << 0 | g[1] << 4 | (spare & 0x88888888) << 0;
+    uint32_t x[4], word;
+    tqv_join_words(codes, 4, x);
+    const uint32_t spare = x[3] << 1;
+    word = x[0] << 0 | (spare & 0x88888888) << 0;
     memcpy(p + 0, &word, 4);
-    word = g[2] << 0 | g[3] << 4 | (spare & 0x44444444) << 1;
+    word = x[1] << 0 | (spare & 0x44444444) << 1;
     memcpy(p + 4, &word, 4);
-    word = g[4] << 0 | g[5] << 4 | (spare & 0x22222222) << 2;
+    word = x[2] << 0 | (spare & 0x22222222) << 2;
     memcpy(p + 8, &word, 4);
 }
 
@@ -88,7 +87,7 @@ void tqk_gain3_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean,
                 y[b * BLOCK + i] = gain * CENTROIDS[codes[i]];
         }
     }
-    tq_rotate_out(y, HEAD_DIM, 128, 1, ROTATE_UNIT, signs, y);
+    tq_rotate_out(&(float *){y}, 1, HEAD_DIM, 128, 1, ROTATE_UNIT, signs, &(float *){y});
     for (int i = 0; i < HEAD_DIM; i += TQV_LANES)
         tqv_store(x + i, mean ? tqv_add(tqv_load(y + i), tqv_load(mean + i)) : tqv_load(y + i));
 }
@@ -140,11 +139,6 @@ TQV_INLINE void quantise(const float *y, const int vectors, const int each, cons
     tqv_bstore(codes, tqv_low_bytes(m));
 }
 
-/* Lane i: the sum of the lanes of v[i], of LANES chunks or as many as a call has. */
-TQV_INLINE tqv_f32 chunk_sums(const tqv_f32 *v) {
-    return (int)MOST > 4 ? tqv_sums(v) : tqv_sums4(v);
-}
-
 /* 1, or 0 up to TINY. */
 TQV_INLINE tqv_f32 is_large(tqv_f32 x) {
     return tqv_from_i32(tqv_add_where_ge(tqv_set1(TINY), x, tqv_bset1(1), -1));
@@ -182,7 +176,7 @@ TQV_INLINE void errors(const tqv_bits *y, const tqv_bits *multipliers, const int
     TQV_UNROLL for (int i = 0; i < bytes; i++)
         t[i] = tqv_abs8(tqv_sub8(t[i], tqv_lookup(tqv_table(HALF_GAP), cell[i])));
     TQV_UNROLL for (int i = 0; i < 4; i++)
-        sums[i] = i < bytes ? tqv_dot16(tqv_bzero(), tqv_maddu8(t[i], t[i]), tqv_bset1(0x00010001)) : tqv_bzero();
+        sums[i] = i < bytes ? tqv_squares8(tqv_bzero(), t[i]) : tqv_bzero();
 }
 
 /* A batch, zeros behind it, times `factor` and the inverse of each run as 16-bit values. */
@@ -266,7 +260,7 @@ static void store_gains(const float *y, const float *inverse, const float *gain,
     for (int c = 0; c < n; c++)
         quantise_runs(y + c * CHUNK, RUNS, inverse + c * RUNS, gain + c * RUNS, codes + c * CHUNK, dots + c, squares + c);
     for (int c = 0; c < PADDED_MOST; c += TQV_LANES)
-        tqv_to_f16(scales + 2 * c, tqv_div(chunk_sums(dots + c), tqv_mul(chunk_sums(squares + c), tqv_set1(STEP / ROTATE_UNIT))));
+        tqv_to_f16(scales + 2 * c, tqv_div(tqv_sums(dots + c), tqv_mul(tqv_sums(squares + c), tqv_set1(STEP / ROTATE_UNIT))));
     for (int c = 0; c < n; c++) {
         uint16_t packed[HEADER / 2 - 1] = {0};
         for (int r = 0; r < RUNS; r++)
@@ -289,23 +283,19 @@ void tqk_gain3_d128_append__x86_64_v3(const float *const *x, const float *const 
     _Alignas(64) float y[MOST * CHUNK + STRIDE]; /* what is behind a chunk may be read along with it */
     float norms[PADDED_MOST], units[PADDED_MOST]; /* units: their inverse, of each chunk */
     float inverse[MOST * RUNS + PADDED_RUNS];
-    tqv_f32 squares[PADDED_MOST];
+    tqv_f32 sums[PADDED_MOST];
     float gain[MOST * RUNS + PADDED_RUNS];
     uint8_t gain_codes[MOST * RUNS + PADDED_RUNS];
     uint8_t *to[MOST];
     const int chunks = n * CHUNKS, whole = (chunks + BATCH - 1) / BATCH * BATCH;
     for (int c = 0; c < chunks; c++)
         to[c] = rows[c / CHUNKS] + c % CHUNKS * (CHUNK / BLOCK) * BLOCK_BYTES;
-    memset(squares, 0, sizeof squares);
-    tq_take_rows(0, x, mean, signs, n, HEAD_DIM, CHUNK, 128, y, squares);
-    if (tq_has_huge_values(squares, chunks)) {
-        memset(squares, 0, sizeof squares);
-        tq_take_rows(1, x, mean, signs, n, HEAD_DIM, CHUNK, 128, y, squares);
-    }
+    if (tq_take_rows(0, x, mean, signs, n, HEAD_DIM, CHUNK, 128, y, PADDED_MOST, sums) > 1e33f)
+        tq_take_rows(1, x, mean, signs, n, HEAD_DIM, CHUNK, 128, y, PADDED_MOST, sums);
     memset(y + n * HEAD_DIM, 0, (size_t)((whole - chunks) * CHUNK + STRIDE) * sizeof *y);
     memset(inverse + chunks * RUNS, 0, (size_t)((whole - chunks) * RUNS + PADDED_RUNS) * sizeof *inverse);
     for (int c = 0; c < PADDED_MOST; c += TQV_LANES) {
-        const tqv_f32 norm = tqv_sqrt(chunk_sums(squares + c));
+        const tqv_f32 norm = tqv_sqrt(sums[c / TQV_LANES]);
         tqv_store(norms + c, norm);
         tqv_store(units + c, tqv_mul(tqv_div(is_large(norm), tqv_max(norm, tqv_set1(TINY))), tqv_set1(ROTATE_UNIT / STEP)));
     }

@@ -5,10 +5,14 @@
 
 #include "vocabulary.h"
 
-/* Of neighbouring values, in registers: up to four vectors, as many as the smaller of 4 and pow2 / TQV_LANES. */
-TQV_INLINE void tq_first_steps(const int vectors, tqv_f32 v[4]) {
-    TQV_UNROLL for (int i = 0; i < vectors; i++)
-        v[i] = tqv_hadamard(v[i]);
+/* Vectors of neighbouring values whose first steps are done in registers, unless a chunk has fewer. */
+enum { TQ_ABREAST = TQV_REGISTERS / 4 };
+TQV_INLINE int tq_abreast(const int pow2) {
+    return pow2 < TQ_ABREAST * TQV_LANES ? pow2 / TQV_LANES : TQ_ABREAST;
+}
+
+TQV_INLINE void tq_first_steps(const int vectors, tqv_f32 *v) {
+    tqv_hadamard(v, vectors);
     TQV_UNROLL for (int h = 1; h < vectors; h *= 2)
         TQV_UNROLL for (int i = 0; i < vectors; i++)
             if (!(i & h)) {
@@ -22,7 +26,7 @@ TQV_INLINE void tq_first_steps(const int vectors, tqv_f32 v[4]) {
 TQV_INLINE void tq_later_steps(float *y, const int pow2, const int odd) {
     for (int o = 0; o < odd; o++) {
         float *z = y + o * pow2;
-        int h = 4 * TQV_LANES;
+        int h = TQ_ABREAST * TQV_LANES;
         for (; 4 * h <= pow2; h *= 4)
             for (int i = 0; i < pow2; i += 4 * h)
                 for (int j = i; j < i + h; j += TQV_LANES) {
@@ -52,50 +56,46 @@ TQV_INLINE void tq_later_steps(float *y, const int pow2, const int odd) {
     }
 }
 
-/* Steps may come in any order: the first ones of n values, whole chunks, from x to y, times unit. Values whose bit is set in
+/* Steps may come in any order: the first ones of n rows of whole chunks, from x to y, times unit. Values whose bit is set in
  * `before` change their signs ahead of them, those in `after` behind them; NULL: none. */
-TQV_INLINE void tq_first_pass(const float *x, int n, const int pow2, float unit, const uint32_t *before,
-                              const uint32_t *after, float *y) {
-    const int vectors = pow2 < 4 * TQV_LANES ? pow2 / TQV_LANES : 4;
-    for (int i = 0; i < n; i += vectors * TQV_LANES) {
-        tqv_f32 v[4];
-        TQV_UNROLL for (int j = 0; j < vectors; j++) {
-            const int at = i + j * TQV_LANES;
-            v[j] = tqv_mul(tqv_load(x + at), tqv_set1(unit));
-            v[j] = before ? tqv_flip(v[j], before[at / 32] >> (at % 32)) : v[j];
+TQV_INLINE void tq_first_pass(const float *const *x, int n, const int values, const int pow2, float unit,
+                              const uint32_t *before, const uint32_t *after, float *const *y) {
+    const int vectors = tq_abreast(pow2);
+    for (int i = 0; i < values; i += vectors * TQV_LANES)
+        for (int r = 0; r < n; r++) { /* masks of signs are made once for all rows */
+            tqv_f32 v[TQ_ABREAST];
+            TQV_UNROLL for (int j = 0; j < vectors; j++) {
+                const int at = i + j * TQV_LANES;
+                v[j] = tqv_load(x[r] + at);
+                v[j] = before ? tqv_flip(v[j], before[at / 32] >> (at % 32)) : v[j];
+                v[j] = unit == 1.0f ? v[j] : tqv_mul(v[j], tqv_set1(unit));
+            }
+            tq_first_steps(vectors, v);
+            TQV_UNROLL for (int j = 0; j < vectors; j++) {
+                const int at = i + j * TQV_LANES;
+                tqv_store(y[r] + at, after ? tqv_flip(v[j], after[at / 32] >> (at % 32)) : v[j]);
+            }
         }
-        tq_first_steps(vectors, v);
-        TQV_UNROLL for (int j = 0; j < vectors; j++) {
-            const int at = i + j * TQV_LANES;
-            tqv_store(y + at, after ? tqv_flip(v[j], after[at / 32] >> (at % 32)) : v[j]);
-        }
-    }
 }
 
-/* unit: 1 / sqrt(pow2), by which all is multiplied. */
-TQV_INLINE void tq_rotate(float *y, const int pow2, const int odd, float unit) {
-    tq_first_pass(y, pow2 * odd, pow2, unit, NULL, NULL, y);
-    tq_later_steps(y, pow2, odd);
+TQV_INLINE void tq_later_pass(int n, const int values, const int pow2, const int odd, float *const *y) {
+    for (int r = 0; r < n; r++)
+        for (int i = 0; i < values; i += pow2 * odd)
+            tq_later_steps(y[r] + i, pow2, odd);
 }
 
-/* n values, chunk by chunk: T (signs . x) to y. */
-TQV_INLINE void tq_rotate_in(const float *x, int n, const int pow2, const int odd, float unit, const uint32_t *signs, float *y) {
-    tq_first_pass(x, n, pow2, unit, signs, NULL, y);
-    for (int i = 0; i < n; i += pow2 * odd)
-        tq_later_steps(y + i, pow2, odd);
+/* n rows, chunk by chunk: T (signs . x) to y, times unit * sqrt(pow2). */
+TQV_INLINE void tq_rotate_in(const float *const *x, int n, const int values, const int pow2, const int odd, float unit,
+                             const uint32_t *signs, float *const *y) {
+    tq_first_pass(x, n, values, pow2, unit, signs, NULL, y);
+    tq_later_pass(n, values, pow2, odd, y);
 }
 
 /* The way back: signs . (T y) to x. y is used up. */
-TQV_INLINE void tq_rotate_out(float *y, int n, const int pow2, const int odd, float unit, const uint32_t *signs, float *x) {
-    for (int i = 0; i < n; i += pow2 * odd)
-        tq_later_steps(y + i, pow2, odd);
-    tq_first_pass(y, n, pow2, unit, NULL, signs, x);
-}
-
-/* Values whose bit is set change sign; n is a multiple of TQV_LANES. y may be x. */
-TQV_INLINE void tq_flip_signs(const float *x, int n, const uint32_t *signs, float *y) {
-    for (int i = 0; i < n; i += TQV_LANES)
-        tqv_store(y + i, tqv_flip(tqv_load(x + i), signs[i / 32] >> (i % 32)));
+TQV_INLINE void tq_rotate_out(float *const *y, int n, const int values, const int pow2, const int odd, float unit,
+                              const uint32_t *signs, float *const *x) {
+    tq_later_pass(n, values, pow2, odd, y);
+    tq_first_pass((const float *const *)y, n, values, pow2, unit, NULL, signs, x);
 }
 
 #endif

@@ -45,18 +45,8 @@ static void unpack_unit(const uint8_t *p, uint8_t *codes) {
     memcpy(codes + 28, &group, 4);
 }
 
-/* Words are stored one by one: a load of several that were just stored waits for all. */
 static void pack_unit(const uint8_t *codes, uint8_t *p) {
-    uint32_t g[8], word;
-    memcpy(g, codes, sizeof g);
-    word = g[0] << 0 | g[1] << 4;
-    memcpy(p + 0, &word, 4);
-    word = g[2] << 0 | g[3] << 4;
-    memcpy(p + 4, &word, 4);
-    word = g[4] << 0 | g[5] << 4;
-    memcpy(p + 8, &word, 4);
-    word = g[6] << 0 | g[7] << 4;
-    memcpy(p + 12, &word, 4);
+    tqv_join_words(codes, 4, p);
 }
 
 static void pack_block(const uint8_t *codes, uint8_t *block) {
@@ -80,7 +70,7 @@ void tqk_turbo4_d128_dequantise__x86_64_v3(const uint8_t *row, const float *mean
         for (int i = 0; i < BLOCK; i++)
             y[b * BLOCK + i] = scale * CENTROIDS[codes[i]];
     }
-    tq_rotate_out(y, HEAD_DIM, 128, 1, ROTATE_UNIT, signs, y);
+    tq_rotate_out(&(float *){y}, 1, HEAD_DIM, 128, 1, ROTATE_UNIT, signs, &(float *){y});
     for (int i = 0; i < HEAD_DIM; i += TQV_LANES)
         tqv_store(x + i, mean ? tqv_add(tqv_load(y + i), tqv_load(mean + i)) : tqv_load(y + i));
 }
@@ -136,11 +126,6 @@ TQV_INLINE void quantise(const float *y, const int vectors, const int each, cons
     tqv_bstore(codes, tqv_lookup(tqv_table(CODES), tqv_low_bytes(m)));
 }
 
-/* Lane i: the sum of the lanes of v[i], of LANES chunks or as many as a call has. */
-TQV_INLINE tqv_f32 chunk_sums(const tqv_f32 *v) {
-    return (int)MOST > 4 ? tqv_sums(v) : tqv_sums4(v);
-}
-
 /* 1, or 0 up to TINY. */
 TQV_INLINE tqv_f32 is_large(tqv_f32 x) {
     return tqv_from_i32(tqv_add_where_ge(tqv_set1(TINY), x, tqv_bset1(1), -1));
@@ -178,7 +163,7 @@ TQV_INLINE void errors(const tqv_bits *y, const tqv_bits *multipliers, const int
     TQV_UNROLL for (int i = 0; i < bytes; i++)
         t[i] = tqv_abs8(tqv_sub8(t[i], tqv_lookup(tqv_table(HALF_GAP), cell[i])));
     TQV_UNROLL for (int i = 0; i < 4; i++)
-        sums[i] = i < bytes ? tqv_dot16(tqv_bzero(), tqv_maddu8(t[i], t[i]), tqv_bset1(0x00010001)) : tqv_bzero();
+        sums[i] = i < bytes ? tqv_squares8(tqv_bzero(), t[i]) : tqv_bzero();
 }
 
 /* A batch, zeros behind it, times `factor` and the inverse of each run as 16-bit magnitudes. */
@@ -292,17 +277,21 @@ static void store_chunks(const float *y, const float *inverse, const float *norm
     for (int c = 0; c < n; c++) {
         const tqv_f32 by = tqv_set1(2.0f * inverse[c]);
         tqv_bits square = tqv_bzero();
-        int i = c * CHUNK;
-        for (; i + STRIDE <= (c + 1) * CHUNK; i += STRIDE)
-            tq_find_nearest(&NEAREST, y + i, TOGETHER, by, codes + i, &square);
-        for (; i < (c + 1) * CHUNK; i += 16)
-            tq_find_nearest(&NEAREST, y + i, 16 / TQV_LANES, by, codes + i, &square);
+        const float *from = y + c * CHUNK;
+        uint8_t *code = codes + c * CHUNK;
+        int i = 0;
+        for (; i + SETS * STRIDE <= CHUNK; i += SETS * STRIDE)
+            tq_find_nearest(&NEAREST, from + i, SETS, TOGETHER, by, code + i, &square);
+        for (; i + STRIDE <= CHUNK; i += STRIDE)
+            tq_find_nearest(&NEAREST, from + i, 1, TOGETHER, by, code + i, &square);
+        for (; i < CHUNK; i += 16)
+            tq_find_nearest(&NEAREST, from + i, 1, 16 / TQV_LANES, by, code + i, &square);
         squares[c] = tqv_from_i32(square);
     }
     for (int c = n; c < PADDED_MOST; c++)
         squares[c] = tqv_set1(1.0f);
     for (int c = 0; c < PADDED_MOST; c += TQV_LANES) {
-        const tqv_f32 norm = tqv_load(norms + c), decoded = tqv_mul(tqv_sqrt(chunk_sums(squares + c)), tqv_set1(STEP));
+        const tqv_f32 norm = tqv_load(norms + c), decoded = tqv_mul(tqv_sqrt(tqv_sums(squares + c)), tqv_set1(STEP));
         tqv_to_f16(scales + 2 * c, corrected ? tqv_div(norm, decoded) : norm);
     }
     for (int c = 0; c < n; c++)
@@ -324,17 +313,13 @@ void tqk_turbo4_d128_append__x86_64_v3(const float *const *x, const float *const
     _Alignas(64) float y[MOST * CHUNK + STRIDE]; /* what is behind a chunk may be read along with it */
     float norms[PADDED_MOST], units[PADDED_MOST]; /* units: their inverse, of each chunk */
     float inverse[MOST * RUNS + PADDED_RUNS];
-    tqv_f32 squares[PADDED_MOST];
+    tqv_f32 sums[PADDED_MOST];
     uint8_t *to[MOST];
     const int chunks = n * CHUNKS, whole = (chunks + BATCH - 1) / BATCH * BATCH;
     for (int c = 0; c < chunks; c++)
         to[c] = rows[c / CHUNKS] + c % CHUNKS * (CHUNK / BLOCK) * BLOCK_BYTES;
-    memset(squares, 0, sizeof squares);
-    tq_take_rows(0, x, mean, signs, n, HEAD_DIM, CHUNK, 128, y, squares);
-    if (tq_has_huge_values(squares, chunks)) {
-        memset(squares, 0, sizeof squares);
-        tq_take_rows(1, x, mean, signs, n, HEAD_DIM, CHUNK, 128, y, squares);
-    }
+    if (tq_take_rows(0, x, mean, signs, n, HEAD_DIM, CHUNK, 128, y, PADDED_MOST, sums) > 1e33f)
+        tq_take_rows(1, x, mean, signs, n, HEAD_DIM, CHUNK, 128, y, PADDED_MOST, sums);
     memset(y + n * HEAD_DIM, 0, (size_t)((whole - chunks) * CHUNK + STRIDE) * sizeof *y);
     memset(inverse + chunks * RUNS, 0, (size_t)((whole - chunks) * RUNS + PADDED_RUNS) * sizeof *inverse);
     if (mode == 3) {
@@ -345,7 +330,7 @@ void tqk_turbo4_d128_append__x86_64_v3(const float *const *x, const float *const
         return;
     }
     for (int c = 0; c < PADDED_MOST; c += TQV_LANES) {
-        const tqv_f32 norm = tqv_sqrt(chunk_sums(squares + c));
+        const tqv_f32 norm = tqv_sqrt(sums[c / TQV_LANES]);
         tqv_store(norms + c, norm);
         tqv_store(units + c, tqv_mul(tqv_div(is_large(norm), tqv_max(norm, tqv_set1(TINY))), tqv_set1(ROTATE_UNIT / STEP)));
     }

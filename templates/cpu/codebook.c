@@ -59,11 +59,6 @@ static const int8_t CENTROIDS[16] = {${list(lookup_table)}};
 static const float ROTATE_UNIT = ${hexf(1 / math.sqrt(pow2))};
 static const uint32_t K_SIGNS[] = {${list(k_signs)}};
 static const uint32_t V_SIGNS[] = {${list(v_signs)}};
-
-static void rotate(float *y) {
-    for (int i = 0; i < HEAD_DIM; i += ${chunk})
-        tq_rotate(y + i, ${pow2}, ${odd}, ROTATE_UNIT);
-}
 % end
 
 /* ---- a group of four values: the same one in all lanes ------------------------------------------------------------ */

@@ -70,11 +70,6 @@ TQV_INLINE void quantise(const float *y, const int vectors, const int each, cons
     tqv_bstore(codes, ${bits == 4 and "tqv_lookup(tqv_table(CODES), tqv_low_bytes(m))" or "tqv_low_bytes(m)"});
 }
 
-/* Lane i: the sum of the lanes of v[i], of LANES chunks or as many as a call has. */
-TQV_INLINE tqv_f32 chunk_sums(const tqv_f32 *v) {
-    return (int)MOST > 4 ? tqv_sums(v) : tqv_sums4(v);
-}
-
 /* 1, or 0 up to TINY. */
 TQV_INLINE tqv_f32 is_large(tqv_f32 x) {
     return tqv_from_i32(tqv_add_where_ge(tqv_set1(TINY), x, tqv_bset1(1), -1));
@@ -112,7 +107,7 @@ TQV_INLINE void errors(const tqv_bits *y, const tqv_bits *multipliers, const int
     TQV_UNROLL for (int i = 0; i < bytes; i++)
         t[i] = tqv_abs8(tqv_sub8(t[i], tqv_lookup(tqv_table(HALF_GAP), cell[i])));
     TQV_UNROLL for (int i = 0; i < 4; i++)
-        sums[i] = i < bytes ? tqv_dot16(tqv_bzero(), tqv_maddu8(t[i], t[i]), tqv_bset1(0x00010001)) : tqv_bzero();
+        sums[i] = i < bytes ? tqv_squares8(tqv_bzero(), t[i]) : tqv_bzero();
 }
 
 /* A batch, zeros behind it, times `factor` and the inverse of each run as 16-bit ${symmetric and "magnitudes" or "values"}. */
@@ -242,17 +237,21 @@ static void store_chunks(const float *y, const float *inverse, const float *norm
     for (int c = 0; c < n; c++) {
         const tqv_f32 by = tqv_set1(2.0f * inverse[c]);
         tqv_bits square = tqv_bzero();
-        int i = c * CHUNK;
-        for (; i + STRIDE <= (c + 1) * CHUNK; i += STRIDE)
-            tq_find_nearest(&NEAREST, y + i, TOGETHER, by, codes + i, &square);
-        for (; i < (c + 1) * CHUNK; i += 16)
-            tq_find_nearest(&NEAREST, y + i, 16 / TQV_LANES, by, codes + i, &square);
+        const float *from = y + c * CHUNK;
+        uint8_t *code = codes + c * CHUNK;
+        int i = 0;
+        for (; i + SETS * STRIDE <= CHUNK; i += SETS * STRIDE)
+            tq_find_nearest(&NEAREST, from + i, SETS, TOGETHER, by, code + i, &square);
+        for (; i + STRIDE <= CHUNK; i += STRIDE)
+            tq_find_nearest(&NEAREST, from + i, 1, TOGETHER, by, code + i, &square);
+        for (; i < CHUNK; i += 16)
+            tq_find_nearest(&NEAREST, from + i, 1, 16 / TQV_LANES, by, code + i, &square);
         squares[c] = tqv_from_i32(square);
     }
     for (int c = n; c < PADDED_MOST; c++)
         squares[c] = tqv_set1(1.0f);
     for (int c = 0; c < PADDED_MOST; c += TQV_LANES) {
-        const tqv_f32 norm = tqv_load(norms + c), decoded = tqv_mul(tqv_sqrt(chunk_sums(squares + c)), tqv_set1(STEP));
+        const tqv_f32 norm = tqv_load(norms + c), decoded = tqv_mul(tqv_sqrt(tqv_sums(squares + c)), tqv_set1(STEP));
         tqv_to_f16(scales + 2 * c, corrected ? tqv_div(norm, decoded) : norm);
     }
     for (int c = 0; c < n; c++)
@@ -340,7 +339,7 @@ static void store_gains(const float *y, const float *inverse, const float *gain,
     for (int c = 0; c < n; c++)
         quantise_runs(y + c * CHUNK, RUNS, inverse + c * RUNS, gain + c * RUNS, codes + c * CHUNK, dots + c, squares + c);
     for (int c = 0; c < PADDED_MOST; c += TQV_LANES)
-        tqv_to_f16(scales + 2 * c, tqv_div(chunk_sums(dots + c), tqv_mul(chunk_sums(squares + c), tqv_set1(STEP / ROTATE_UNIT))));
+        tqv_to_f16(scales + 2 * c, tqv_div(tqv_sums(dots + c), tqv_mul(tqv_sums(squares + c), tqv_set1(STEP / ROTATE_UNIT))));
     for (int c = 0; c < n; c++) {
         uint16_t packed[HEADER / 2 - 1] = {0};
         for (int r = 0; r < RUNS; r++)
@@ -395,7 +394,7 @@ void ${append_symbol}(const float *const *x, const float *const *mean, const uin
     _Alignas(64) float y[MOST * CHUNK + STRIDE]; /* what is behind a chunk may be read along with it */
     float norms[PADDED_MOST], units[PADDED_MOST]; /* units: their inverse, of each chunk */
     float inverse[MOST * RUNS + PADDED_RUNS];
-    tqv_f32 squares[PADDED_MOST];
+    tqv_f32 sums[PADDED_MOST];
 %     if subs > 0 then
     float gain[MOST * RUNS + PADDED_RUNS];
     uint8_t gain_codes[MOST * RUNS + PADDED_RUNS];
@@ -404,12 +403,8 @@ void ${append_symbol}(const float *const *x, const float *const *mean, const uin
     const int chunks = n * CHUNKS, whole = (chunks + BATCH - 1) / BATCH * BATCH;
     for (int c = 0; c < chunks; c++)
         to[c] = rows[c / CHUNKS] + c % CHUNKS * (CHUNK / BLOCK) * BLOCK_BYTES;
-    memset(squares, 0, sizeof squares);
-    tq_take_rows(0, x, mean, signs, n, HEAD_DIM, CHUNK, ${pow2}, y, squares);
-    if (tq_has_huge_values(squares, chunks)) {
-        memset(squares, 0, sizeof squares);
-        tq_take_rows(1, x, mean, signs, n, HEAD_DIM, CHUNK, ${pow2}, y, squares);
-    }
+    if (tq_take_rows(0, x, mean, signs, n, HEAD_DIM, CHUNK, ${pow2}, y, PADDED_MOST, sums) > 1e33f)
+        tq_take_rows(1, x, mean, signs, n, HEAD_DIM, CHUNK, ${pow2}, y, PADDED_MOST, sums);
     memset(y + n * HEAD_DIM, 0, (size_t)((whole - chunks) * CHUNK + STRIDE) * sizeof *y);
     memset(inverse + chunks * RUNS, 0, (size_t)((whole - chunks) * RUNS + PADDED_RUNS) * sizeof *inverse);
 %     if subs == 0 then
@@ -422,7 +417,7 @@ void ${append_symbol}(const float *const *x, const float *const *mean, const uin
     }
 %     end
     for (int c = 0; c < PADDED_MOST; c += TQV_LANES) {
-        const tqv_f32 norm = tqv_sqrt(chunk_sums(squares + c));
+        const tqv_f32 norm = tqv_sqrt(sums[c / TQV_LANES]);
         tqv_store(norms + c, norm);
         tqv_store(units + c, tqv_mul(tqv_div(is_large(norm), tqv_max(norm, tqv_set1(TINY))), tqv_set1(ROTATE_UNIT / STEP)));
     }

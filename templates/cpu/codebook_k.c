@@ -42,10 +42,11 @@ TQV_INLINE void to_numbers(tqv_bits x, int32_t *out) {
 TQV_SPECIALISE void prepare(const int gqa, const float *q, size_t q_head_stride, float factor, query *out) {
     for (int h = 0; h < gqa; h++) {
         float y[HEAD_DIM], sum = 0.0f;
-        memcpy(y, q + (size_t)h * q_head_stride, sizeof y);
+        const float *from = q + (size_t)h * q_head_stride;
 % if rotated then
-        tq_flip_signs(y, HEAD_DIM, K_SIGNS, y);
-        rotate(y);
+        tq_rotate_in(&from, 1, HEAD_DIM, ${pow2}, ${odd}, ROTATE_UNIT, K_SIGNS, &(float *){y});
+% else
+        memcpy(y, from, sizeof y);
 % end
         tqv_f32 most = tqv_zero();
         for (int b = 0; b < HEAD_DIM; b += BLOCK) {

@@ -7,29 +7,50 @@ static const int8_t LEVELS[16] = {${list(lookup_table)}};
 static const int8_t SIGNED_GAINS[16] = {${list(gains)}};
 % end
 
-/* Values of n groups of four, times by[] of their half of a unit, each TQV_LANES keys, to out. */
-TQV_INLINE void decode_groups(const int n, const place *places, const words x, const tqv_f32 *by, float *out, const int pitch) {
+/* 16 values in words of four, a key in each lane. */
+TQV_INLINE void levels_of(const place *places, const words x, tqv_bits out[4]) {
 % if bits < 8 then
     const tqv_bits table = tqv_table((const void *)LEVELS);
 % end
-    TQV_UNROLL for (int g = 0; g < n; g++) {
+    TQV_UNROLL for (int g = 0; g < 4; g++) {
         const tqv_bits word = word_at(x, places[g].word);
 % if bits < 8 then
-        const tqv_bits levels =
-            tqv_lookup(table, tqv_and(tqv_srl16(word, places[g].shift), tqv_bset1(0x01010101 * ${unit.mask})));
+        out[g] = tqv_lookup(table, tqv_and(tqv_srl16(word, places[g].shift), tqv_bset1(0x01010101 * ${unit.mask})));
 % else
-        const tqv_bits levels = word;
+        out[g] = word;
 % end
-        TQV_UNROLL for (int y = 0; y < 4; y++)
-            tqv_store(out + (4 * g + y) * pitch, tqv_mul(tqv_from_byte(levels, y), by[g / 4]));
     }
 }
 
-/* out[j * pitch + lane] = value j of TQV_LANES keys from key i of a group on. payload: of the group; header: of key i. */
-TQV_INLINE void decode_keys(const uint8_t *payload, int i, const uint8_t *header, float *out, const int pitch) {
-    for (int b = 0; b < N_BLOCKS; b++, header += HALVES * HALVES_STRIDE, out += BLOCK * pitch) {
-        const tqv_f32 scale = tqv_mul(tqv_from_f16(header), tqv_set1(STEP));
-        words x = {.at = key_in(payload, i, 4) + 64 * b * BLOCK_WORDS};
+/* 16 values from value j on of keys i to i + TQV_LANES - 1, `by` for each 1 of a level, to a panel. */
+TQV_INLINE void put_levels(const int of_v, const tqv_bits levels[4], tqv_f32 by, int i, int j, float *panel) {
+    if (!of_v) {
+        float *to = keys_in_panel(panel, i, HEAD_DIM) + j * STRIP;
+        TQV_UNROLL for (int g = 0; g < 4; g++)
+            TQV_UNROLL for (int y = 0; y < 4; y++)
+                tqv_store(to + (4 * g + y) * STRIP, tqv_mul(tqv_from_byte(levels[g], y), by));
+        return;
+    }
+    float scales[TQV_LANES];
+    tqv_bits keys[4]; /* the levels of a key lie beside each other: of keys 0, 4, ..., of keys 1, 5, ... */
+    tqv_store(scales, by);
+    tqv_transpose(levels, keys);
+    for (int v = 0, width; v < 16; v += TQV_LANES) {
+        float *to = values_in_panel(panel, i, j + v, HEAD_DIM, &width);
+        TQV_UNROLL for (int r = 0; r < TQV_LANES; r++) {
+            const uint8_t *key = (const uint8_t *)&keys[r % 4] + r / 4 * 16;
+            tqv_store(to + r * width, tqv_mul(tqv_from_i8(key + v), tqv_set1(scales[r])));
+        }
+    }
+}
+
+/* Keys i to i + TQV_LANES - 1 of a step. payload: of their group; header: of key i. */
+TQV_INLINE void decode_keys(const int of_v, const uint8_t *payload, int i, const uint8_t *header, float *panel) {
+    const float unit = STEP${subs > 0 and " * 0x1p-24f" or ""} * (of_v ? 1.0f : 0x1p-24f);
+    for (int b = 0; b < N_BLOCKS; b++, header += HALVES * HALVES_STRIDE) {
+        const tqv_f32 scale = tqv_mul(tqv_from_f16(header), tqv_set1(unit));
+        words x = {.at = key_in(payload, i % TQ_GROUP, 4) + 64 * b * BLOCK_WORDS};
+        tqv_bits levels[4];
 % if subs > 0 then
         tqv_bits gain[HALVES - 1][2]; /* of the halves of two units, a byte each */
         TQV_UNROLL for (int j = 0; j < HALVES - 1; j++) {
@@ -38,26 +59,18 @@ TQV_INLINE void decode_keys(const uint8_t *payload, int i, const uint8_t *header
             gain[j][1] = tqv_lookup(tqv_table((const void *)SIGNED_GAINS), tqv_and(tqv_srl16(codes, 4), nibble));
         }
 % end
-        for (int u = 0; u < UNITS; u++, x.at += 64 * UNIT_WORDS) {
-% if subs > 0 then
-            const tqv_f32 by[2] = {tqv_mul(scale, tqv_from_byte(gain[u / 2][0], u % 2)),
-                                   tqv_mul(scale, tqv_from_byte(gain[u / 2][1], u % 2))};
-% else
-            const tqv_f32 by[2] = {scale, scale};
-% end
-            decode_groups(8, UNIT, x, by, out + 32 * u * pitch, pitch);
-        }
+        for (int u = 0; u < UNITS; u++, x.at += 64 * UNIT_WORDS)
+            TQV_UNROLL for (int half = 0; half < 2; half++) {
+                levels_of(UNIT + 4 * half, x, levels);
+                put_levels(of_v, levels, ${subs > 0 and "tqv_mul(scale, tqv_from_byte(gain[u / 2][half], u % 2))" or "scale"}, i, b * BLOCK + 32 * u + 16 * half, panel);
+            }
 % if tail then
         x.tail = 1;
 %     if tail_unit.half then
-        x.half = tqv_split_half(key_in(payload, i, 2) + 64 * BLOCK_WORDS);
+        x.half = tqv_split_half(key_in(payload, i % TQ_GROUP, 2) + 64 * BLOCK_WORDS);
 %     end
-%     if subs > 0 then
-        const tqv_f32 by = tqv_mul(scale, tqv_from_byte(gain[UNITS / 2][0], UNITS % 2));
-        decode_groups(4, TAIL, x, &by, out + 32 * UNITS * pitch, pitch);
-%     else
-        decode_groups(4, TAIL, x, &scale, out + 32 * UNITS * pitch, pitch);
-%     end
+        levels_of(TAIL, x, levels);
+        put_levels(of_v, levels, ${subs > 0 and "tqv_mul(scale, tqv_from_byte(gain[UNITS / 2][0], UNITS % 2))" or "scale"}, i, 32 * UNITS, panel);
 % end
     }
 }
@@ -65,46 +78,30 @@ TQV_INLINE void decode_keys(const uint8_t *payload, int i, const uint8_t *header
 /* The payload of group g of a step as a tile of K has it; buffer: for one that does not. */
 typedef const uint8_t *(*payload_fn)(const tq_keys *keys, int g, uint8_t *buffer);
 
-TQV_INLINE void decode_k(const int tiled, payload_fn payload_of, const tq_keys *keys, float *panel) {
+TQV_INLINE void decode(const int of_v, const int tiled, payload_fn payload_of, const tq_keys *keys, float *panel) {
     uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
     _Alignas(64) uint8_t buffer[GROUP_BYTES];
     const uint8_t *headers = headers_of(tiled, keys, 0, 1, gathered), *payload = NULL;
     for (int i = 0; i < keys->n; i += TQV_LANES) {
         if (i % TQ_GROUP == 0)
             payload = payload_of(keys, i / TQ_GROUP, buffer);
-        decode_keys(payload, i % TQ_GROUP, headers + 2 * i, keys_in_panel(panel, i, HEAD_DIM), STRIP);
-    }
-}
-
-/* Transposed: a key's values lie beside each other. */
-TQV_INLINE void decode_v(const int tiled, payload_fn payload_of, const tq_keys *keys, float *panel) {
-    uint8_t gathered[KEY_HALVES * HALVES_STRIDE];
-    _Alignas(64) uint8_t buffer[GROUP_BYTES];
-    _Alignas(64) float values[HEAD_DIM * TQV_LANES];
-    const uint8_t *headers = headers_of(tiled, keys, 0, 1, gathered), *payload = NULL;
-    for (int i = 0; i < keys->n; i += TQV_LANES) {
-        if (i % TQ_GROUP == 0)
-            payload = payload_of(keys, i / TQ_GROUP, buffer);
-        decode_keys(payload, i % TQ_GROUP, headers + 2 * i, values, TQV_LANES);
-        for (int j = 0, width; j < HEAD_DIM; j += TQV_LANES) {
-            float *to = values_in_panel(panel, i, j, HEAD_DIM, &width);
-            TQV_UNROLL for (int r = 0; r < TQV_LANES; r += 4) {
-                tqv_bits x[4];
-                tqv_load_words((const uint8_t *)(values + j * TQV_LANES + r), TQV_LANES * sizeof *values, x);
-                TQV_UNROLL for (int c = 0; c < 4; c++)
-                    tqv_bstore(to + (r + c) * width, x[c]);
-            }
-        }
+        decode_keys(of_v, payload, i, headers + 2 * i, panel);
     }
 }
 
 % if rotated then
-static void rotate_q(const float *from, float *to) {
-    tq_rotate_in(from, HEAD_DIM, ${pow2}, ${odd}, ROTATE_UNIT, K_SIGNS, to);
+static void rotate_q(const float *const *q, int n, float factor, float *rows) {
+    float *to[TQ_MAX_GQA];
+    for (int r = 0; r < n; r++)
+        to[r] = rows + r * HEAD_DIM;
+    tq_rotate_in(q, n, HEAD_DIM, ${pow2}, ${odd}, factor * ROTATE_UNIT, K_SIGNS, to);
 }
 
-static void rotate_out(float *from, float *to) {
-    tq_rotate_out(from, HEAD_DIM, ${pow2}, ${odd}, ROTATE_UNIT, V_SIGNS, to);
+static void rotate_out(float *rows, int n, float *const *out) {
+    float *from[TQ_MAX_GQA];
+    for (int r = 0; r < n; r++)
+        from[r] = rows + r * HEAD_DIM;
+    tq_rotate_out(from, n, HEAD_DIM, ${pow2}, ${odd}, 1.0f, V_SIGNS, out);
 }
 
 % end
@@ -181,14 +178,14 @@ static const uint8_t *payload_v_tile(const tq_keys *keys, int g, uint8_t *buffer
 % for _, cache in ipairs(panel_layouts) do
 %     local tiled = cache == "rows" and 0 or 1
 static void decode_k_${cache}(const tq_keys *keys, float *panel) {
-    decode_k(${tiled}, ${tiled == 0 and "payload_rows" or "payload_k_tile"}, keys, panel);
+    decode(0, ${tiled}, ${tiled == 0 and "payload_rows" or "payload_k_tile"}, keys, panel);
 }
 
 static void decode_v_${cache}(const tq_keys *keys, float *panel) {
-    decode_v(${tiled}, ${tiled == 0 and "payload_rows" or "payload_v_tile"}, keys, panel);
+    decode(1, ${tiled}, ${tiled == 0 and "payload_rows" or "payload_v_tile"}, keys, panel);
 }
 
 const tq_panel ${k_panel_symbol(cache)} = {.decode = decode_k_${cache}, .take = ${rotate_q}};
-const tq_panel ${v_panel_symbol(cache)} = {.decode = decode_v_${cache}, .give = ${rotate_out}};
+const tq_panel ${v_panel_symbol(cache)} = {.decode = decode_v_${cache}, .give = ${rotate_out}, .unit = ${rotated and "ROTATE_UNIT" or "1.0f"}};
 
 % end

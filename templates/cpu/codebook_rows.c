@@ -53,10 +53,13 @@ static void unpack_${name}(const uint8_t *p, uint8_t *codes) {
 }
 
 %     if bits < 8 then
+%         -- Of 32 values, words of groups that are joined in pairs: x; of 16, of the groups themselves.
+%         local joined = unit.n == 32 and unit.groups[2].shift - unit.groups[1].shift
 %         local function groups_in(word)
 %             local out = {}
-%             for g, at in ipairs(unit.groups) do
-%                 if at.word == word then out[#out + 1] = ("g[%d] << %d"):format(g - 1, at.shift) end
+%             for g = 1, #unit.groups, joined and 2 or 1 do
+%                 local at = unit.groups[g]
+%                 if at.word == word then out[#out + 1] = ("x[%d] << %d"):format((g - 1) // (joined and 2 or 1), at.shift) end
 %             end
 %             return table.concat(out, " | ")
 %         end
@@ -67,21 +70,28 @@ static void unpack_${name}(const uint8_t *p, uint8_t *codes) {
 %             end
 %             return out
 %         end
-/* Words are stored one by one: a load of several that were just stored waits for all. */
 static void pack_${name}(const uint8_t *codes, uint8_t *p) {
-    uint32_t g[${#unit.groups}], word;
-    memcpy(g, codes, sizeof g);
-%         if #unit.spare > 0 then
+%         if joined and unit.words == 4 then
+    tqv_join_words(codes, ${joined}, p);
+%         else
+    uint32_t x[${joined and 4 or #unit.groups}], word;
+%             if joined then
+    tqv_join_words(codes, ${joined}, x);
+%             else
+    memcpy(x, codes, sizeof x);
+%             end
+%             if #unit.spare > 0 then
     const uint32_t spare = ${groups_in(spare_word)};
-%         end
-%         for w = 0, unit.words - 1 do
+%             end
+%             for w = 0, unit.words - 1 do
     word = ${groups_in(w)}${spare_in(w)};
     memcpy(p + ${4 * w}, &word, 4);
-%         end
-%         if unit.half then
+%             end
+%             if unit.half then
     word = ${groups_in(unit.words)}${spare_in(unit.words)};
     const uint16_t half = (uint16_t)(word | word >> 12);
     memcpy(p + ${4 * unit.words}, &half, 2);
+%             end
 %         end
 }
 %     end
@@ -134,7 +144,7 @@ void ${dequantise_symbol}(const uint8_t *row, const float *mean, const uint32_t 
 % end
     }
 % if rotated then
-    tq_rotate_out(y, HEAD_DIM, ${pow2}, ${odd}, ROTATE_UNIT, signs, y);
+    tq_rotate_out(&(float *){y}, 1, HEAD_DIM, ${pow2}, ${odd}, ROTATE_UNIT, signs, &(float *){y});
 % else
     (void)signs;
 % end

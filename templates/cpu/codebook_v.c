@@ -354,10 +354,10 @@ static void finish(const float *acc, float *out) {
                 y[32 * (first + (lane / 8 * 2 + lane % 2) % ${set.m}) + 4 * g + lane % 8 / 2] += *acc;
 % end
 % if rotated then
-    rotate(y);
-    tq_flip_signs(y, HEAD_DIM, V_SIGNS, y);
-% end
+    tq_rotate_out(&(float *){y}, 1, HEAD_DIM, ${pow2}, ${odd}, ROTATE_UNIT, V_SIGNS, &out);
+% else
     memcpy(out, y, sizeof y);
+% end
 }
 
 /* ---- one pair of stages per GQA ratio and layout ------------------------------------------------------------------- */

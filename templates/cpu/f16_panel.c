@@ -32,4 +32,4 @@ static void decode_v(const tq_keys *keys, float *panel) {
 }
 
 const tq_panel ${k_panel_symbol("rows")} = {.decode = decode_k};
-const tq_panel ${v_panel_symbol("rows")} = {.decode = decode_v};
+const tq_panel ${v_panel_symbol("rows")} = {.decode = decode_v, .unit = 1.0f};

@@ -103,7 +103,12 @@ TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
     return vcvtq_f32_s32(a);
 }
 TQV_INLINE tqv_f32 tqv_from_byte(tqv_bits a, int k) {
-    return vcvtq_f32_s32(vshrq_n_s32(vshlq_s32(a, vdupq_n_s32(24 - 8 * k)), 24));
+    return vcvtq_f32_s32(vandq_s32(vshlq_s32(a, vdupq_n_s32(24 - 8 * k)), vdupq_n_s32(-0x1000000)));
+}
+TQV_INLINE tqv_f32 tqv_from_i8(const uint8_t *p) {
+    uint32_t x;
+    memcpy(&x, p, 4);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(x))))));
 }
 TQV_INLINE tqv_f32 tqv_from_f16(const uint8_t *p) {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
@@ -195,6 +200,13 @@ TQV_INLINE tqv_bits tqv_dot16(tqv_bits sum, tqv_bits a, tqv_bits b) {
 TQV_INLINE tqv_bits tqv_dot8(tqv_bits sum, tqv_bits a, tqv_bits b) {
     return vdotq_s32(sum, TQV_S8(a), TQV_S8(b));
 }
+TQV_INLINE tqv_bits tqv_squares8(tqv_bits sum, tqv_bits x) {
+    return tqv_dot8(sum, x, x);
+}
+TQV_INLINE void tqv_join_words(const uint8_t *p, const int n, void *out) {
+    const int32x4_t a = tqv_bload(p), b = tqv_bload(p + 16);
+    tqv_bstore(out, vorrq_s32(vuzp1q_s32(a, b), vshlq_s32(vuzp2q_s32(a, b), vdupq_n_s32(n))));
+}
 TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
     static const int32_t LEFT[4] = {31, 30, 29, 28};
     const int32x4_t top = vshlq_s32(vdupq_n_s32((int32_t)signs), vld1q_s32(LEFT));
@@ -257,15 +269,21 @@ TQV_INLINE tqv_bits tqv_run_sums(const tqv_bits x[4]) {
 
 /* ---- keys in lanes ---------------------------------------------------------------------------------------------- */
 
-TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4]) {
-    const int32x4_t r0 = tqv_bload(p), r1 = tqv_bload(p + stride), r2 = tqv_bload(p + 2 * stride);
-    const int32x4_t r3 = tqv_bload(p + 3 * stride);
-    const int64x2_t a = vreinterpretq_s64_s32(vtrn1q_s32(r0, r1)), b = vreinterpretq_s64_s32(vtrn2q_s32(r0, r1));
-    const int64x2_t c = vreinterpretq_s64_s32(vtrn1q_s32(r2, r3)), d = vreinterpretq_s64_s32(vtrn2q_s32(r2, r3));
+TQV_INLINE void tqv_store_quads(float *p, int stride, tqv_bits x) {
+    (void)stride;
+    tqv_bstore(p, x);
+}
+TQV_INLINE void tqv_transpose(const tqv_bits x[4], tqv_bits out[4]) {
+    const int64x2_t a = vreinterpretq_s64_s32(vtrn1q_s32(x[0], x[1])), b = vreinterpretq_s64_s32(vtrn2q_s32(x[0], x[1]));
+    const int64x2_t c = vreinterpretq_s64_s32(vtrn1q_s32(x[2], x[3])), d = vreinterpretq_s64_s32(vtrn2q_s32(x[2], x[3]));
     out[0] = vreinterpretq_s32_s64(vtrn1q_s64(a, c));
     out[1] = vreinterpretq_s32_s64(vtrn1q_s64(b, d));
     out[2] = vreinterpretq_s32_s64(vtrn2q_s64(a, c));
     out[3] = vreinterpretq_s32_s64(vtrn2q_s64(b, d));
+}
+TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4]) {
+    const tqv_bits r[4] = {tqv_bload(p), tqv_bload(p + stride), tqv_bload(p + 2 * stride), tqv_bload(p + 3 * stride)};
+    tqv_transpose(r, out);
 }
 TQV_INLINE void tqv_store_halves(uint8_t *out, const uint8_t *p, size_t stride) {
     for (int i = 0; i < 4; i++)
@@ -345,11 +363,12 @@ TQV_INLINE void tqv_store_byte_weights(int32_t *high, int32_t *low, const tqv_bi
 
 /* ---- transform -------------------------------------------------------------------------------------------------- */
 
-/* Unnormalised Hadamard over the lanes. */
-TQV_INLINE tqv_f32 tqv_hadamard(tqv_f32 x) {
+TQV_INLINE void tqv_hadamard(tqv_f32 *x, const int n) {
     static const float M1[4] = {1.0f, -1.0f, 1.0f, -1.0f}, M2[4] = {1.0f, 1.0f, -1.0f, -1.0f};
-    x = vfmaq_f32(vrev64q_f32(x), x, vld1q_f32(M1));
-    return vfmaq_f32(vextq_f32(x, x, 2), x, vld1q_f32(M2));
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        x[i] = vfmaq_f32(vrev64q_f32(x[i]), x[i], vld1q_f32(M1));
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        x[i] = vfmaq_f32(vextq_f32(x[i], x[i], 2), x[i], vld1q_f32(M2));
 }
 
 #endif

@@ -108,8 +108,13 @@ TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
     return _mm512_cvtepi32_ps(a);
 }
 TQV_INLINE tqv_f32 tqv_from_byte(tqv_bits a, int k) {
-    const __m512i top = _mm512_sll_epi32(a, _mm_cvtsi32_si128(24 - 8 * k));
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
+    const __m512i lanes = _mm512_broadcast_i32x4(_mm_setr_epi32(0x00808080, 0x04808080, 0x08808080, 0x0c808080));
+    const __m512i order = _mm512_add_epi32(lanes, _mm512_set1_epi32(k * 0x1000000));
+    return _mm512_cvtepi32_ps(k == 3 ? _mm512_and_si512(a, _mm512_set1_epi32(-0x1000000))
+                                     : _mm512_shuffle_epi8(a, order));
+}
+TQV_INLINE tqv_f32 tqv_from_i8(const uint8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
 TQV_INLINE tqv_f32 tqv_from_f16(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
@@ -195,9 +200,17 @@ TQV_INLINE tqv_bits tqv_dot16(tqv_bits sum, tqv_bits a, tqv_bits b) {
 TQV_INLINE tqv_bits tqv_dot8(tqv_bits sum, tqv_bits u, tqv_bits s) {
     return _mm512_dpbusd_epi32(sum, u, s);
 }
+TQV_INLINE tqv_bits tqv_squares8(tqv_bits sum, tqv_bits x) {
+    return tqv_dot8(sum, x, x);
+}
+TQV_INLINE void tqv_join_words(const uint8_t *p, const int n, void *out) {
+    const __m128 a = _mm_loadu_ps((const float *)(const void *)p), b = _mm_loadu_ps((const float *)(const void *)(p + 16));
+    const __m128i even = _mm_castps_si128(_mm_shuffle_ps(a, b, 0x88)), odd = _mm_castps_si128(_mm_shuffle_ps(a, b, 0xdd));
+    _mm_storeu_si128((__m128i *)out, _mm_or_si128(even, _mm_slli_epi32(odd, n)));
+}
 TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
-    const __m512i bits = _mm512_castps_si512(x), top = _mm512_set1_epi32(INT32_MIN);
-    return _mm512_castsi512_ps(_mm512_mask_xor_epi32(bits, (__mmask16)signs, bits, top));
+    const __m512i top = _mm512_maskz_set1_epi32((__mmask16)signs, INT32_MIN);
+    return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), top));
 }
 TQV_INLINE tqv_f32 tqv_lookup_f32(const float table[8], tqv_bits index) {
     return _mm512_permutexvar_ps(index, _mm512_broadcast_f32x8(_mm256_loadu_ps(table)));
@@ -265,15 +278,24 @@ TQV_INLINE tqv_bits tqv_four128(const uint8_t *a, const uint8_t *b, const uint8_
 TQV_INLINE tqv_bits tqv_rows128(const uint8_t *p, size_t stride) {
     return tqv_four128(p, p + 4 * stride, p + 8 * stride, p + 12 * stride);
 }
-TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4]) {
-    const tqv_bits r0 = tqv_rows128(p, stride), r1 = tqv_rows128(p + stride, stride);
-    const tqv_bits r2 = tqv_rows128(p + 2 * stride, stride), r3 = tqv_rows128(p + 3 * stride, stride);
-    const tqv_bits a = _mm512_unpacklo_epi32(r0, r1), b = _mm512_unpackhi_epi32(r0, r1);
-    const tqv_bits c = _mm512_unpacklo_epi32(r2, r3), d = _mm512_unpackhi_epi32(r2, r3);
+TQV_INLINE void tqv_store_quads(float *p, int stride, tqv_bits x) {
+    _mm_storeu_ps(p, _mm_castsi128_ps(_mm512_castsi512_si128(x)));
+    _mm_storeu_ps(p + stride, _mm_castsi128_ps(_mm512_extracti32x4_epi32(x, 1)));
+    _mm_storeu_ps(p + 2 * stride, _mm_castsi128_ps(_mm512_extracti32x4_epi32(x, 2)));
+    _mm_storeu_ps(p + 3 * stride, _mm_castsi128_ps(_mm512_extracti32x4_epi32(x, 3)));
+}
+TQV_INLINE void tqv_transpose(const tqv_bits x[4], tqv_bits out[4]) {
+    const tqv_bits a = _mm512_unpacklo_epi32(x[0], x[1]), b = _mm512_unpackhi_epi32(x[0], x[1]);
+    const tqv_bits c = _mm512_unpacklo_epi32(x[2], x[3]), d = _mm512_unpackhi_epi32(x[2], x[3]);
     out[0] = _mm512_unpacklo_epi64(a, c);
     out[1] = _mm512_unpackhi_epi64(a, c);
     out[2] = _mm512_unpacklo_epi64(b, d);
     out[3] = _mm512_unpackhi_epi64(b, d);
+}
+TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4]) {
+    const tqv_bits r[4] = {tqv_rows128(p, stride), tqv_rows128(p + stride, stride), tqv_rows128(p + 2 * stride, stride),
+                           tqv_rows128(p + 3 * stride, stride)};
+    tqv_transpose(r, out);
 }
 TQV_INLINE __m128i tqv_load32(const uint8_t *p) {
     int32_t x;
@@ -345,17 +367,11 @@ TQV_INLINE tqv_bits tqv_columns(const int32_t *p) {
     return _mm512_castpd_si512(_mm512_permute_pd(_mm512_castsi512_pd(x), 0xf0));
 }
 TQV_INLINE void tqv_interleave(const int32_t *a, const int32_t *b, const int32_t *c, const int32_t *d, int32_t *out) {
-    const __m512i w = tqv_bload(a), x = tqv_bload(b), y = tqv_bload(c), z = tqv_bload(d);
-    const __m512i wx = _mm512_unpacklo_epi32(w, x), yz = _mm512_unpacklo_epi32(y, z);
-    const __m512i wx2 = _mm512_unpackhi_epi32(w, x), yz2 = _mm512_unpackhi_epi32(y, z);
-    const __m512i q[4] = {_mm512_unpacklo_epi64(wx, yz), _mm512_unpackhi_epi64(wx, yz), _mm512_unpacklo_epi64(wx2, yz2),
-                          _mm512_unpackhi_epi64(wx2, yz2)};
-    TQV_UNROLL for (int i = 0; i < 4; i++) {
-        _mm_storeu_si128((__m128i *)(void *)(out + 4 * i), _mm512_castsi512_si128(q[i]));
-        _mm_storeu_si128((__m128i *)(void *)(out + 4 * i + 16), _mm512_extracti32x4_epi32(q[i], 1));
-        _mm_storeu_si128((__m128i *)(void *)(out + 4 * i + 32), _mm512_extracti32x4_epi32(q[i], 2));
-        _mm_storeu_si128((__m128i *)(void *)(out + 4 * i + 48), _mm512_extracti32x4_epi32(q[i], 3));
-    }
+    const tqv_bits x[4] = {tqv_bload(a), tqv_bload(b), tqv_bload(c), tqv_bload(d)};
+    tqv_bits q[4];
+    tqv_transpose(x, q);
+    TQV_UNROLL for (int i = 0; i < 4; i++)
+        tqv_store_quads((float *)out + 4 * i, 16, q[i]);
 }
 TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits w[4]) {
     const __m512i order = TQV_BYTES(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15); /* of each quad: even, odd pair */
@@ -378,14 +394,16 @@ TQV_INLINE void tqv_store_byte_weights(int32_t *high, int32_t *low, const tqv_bi
 
 /* ---- transform -------------------------------------------------------------------------------------------------- */
 
-/* Unnormalised Hadamard over the lanes: the neighbour at distance h plus x, negated where bit h of the lane is set. */
-TQV_INLINE tqv_f32 tqv_hadamard(tqv_f32 x) {
-#define TQV_SIGNS(lanes) _mm512_mask_blend_ps(lanes, _mm512_set1_ps(1.0f), _mm512_set1_ps(-1.0f))
-    x = _mm512_fmadd_ps(x, TQV_SIGNS(0xaaaa), _mm512_permute_ps(x, 0xb1));
-    x = _mm512_fmadd_ps(x, TQV_SIGNS(0xcccc), _mm512_permute_ps(x, 0x4e));
-    x = _mm512_fmadd_ps(x, TQV_SIGNS(0xf0f0), _mm512_shuffle_f32x4(x, x, 0xb1));
-    return _mm512_fmadd_ps(x, TQV_SIGNS(0xff00), _mm512_shuffle_f32x4(x, x, 0x4e));
-#undef TQV_SIGNS
+/* Of each vector: the neighbour at distance h plus x, negated where bit h of the lane is set. */
+TQV_INLINE void tqv_hadamard(tqv_f32 *x, const int n) {
+#define TQV_STEP(lanes, neighbour)                                                                                     \
+    TQV_UNROLL for (int i = 0; i < n; i++)                                                                             \
+        x[i] = _mm512_fmadd_ps(x[i], _mm512_mask_blend_ps(lanes, _mm512_set1_ps(1.0f), _mm512_set1_ps(-1.0f)), neighbour)
+    TQV_STEP(0xaaaa, _mm512_permute_ps(x[i], 0xb1));
+    TQV_STEP(0xcccc, _mm512_permute_ps(x[i], 0x4e));
+    TQV_STEP(0xf0f0, _mm512_shuffle_f32x4(x[i], x[i], 0xb1));
+    TQV_STEP(0xff00, _mm512_shuffle_f32x4(x[i], x[i], 0x4e));
+#undef TQV_STEP
 }
 
 #endif

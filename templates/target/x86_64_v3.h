@@ -105,7 +105,13 @@ TQV_INLINE tqv_f32 tqv_from_i32(tqv_bits a) {
     return _mm256_cvtepi32_ps(a);
 }
 TQV_INLINE tqv_f32 tqv_from_byte(tqv_bits a, int k) {
-    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(a, 24 - 8 * k), 24));
+    const __m256i lanes = _mm256_broadcastsi128_si256(_mm_setr_epi32(0x00808080, 0x04808080, 0x08808080, 0x0c808080));
+    const __m256i order = _mm256_add_epi32(lanes, _mm256_set1_epi32(k * 0x1000000));
+    return _mm256_cvtepi32_ps(k == 3 ? _mm256_and_si256(a, _mm256_set1_epi32(-0x1000000))
+                                     : _mm256_shuffle_epi8(a, order));
+}
+TQV_INLINE tqv_f32 tqv_from_i8(const uint8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
 }
 TQV_INLINE tqv_f32 tqv_from_f16(const uint8_t *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
@@ -185,6 +191,14 @@ TQV_INLINE tqv_bits tqv_maddu8(tqv_bits u, tqv_bits s) {
 TQV_INLINE tqv_bits tqv_dot16(tqv_bits sum, tqv_bits a, tqv_bits b) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 }
+TQV_INLINE tqv_bits tqv_squares8(tqv_bits sum, tqv_bits x) {
+    return tqv_dot16(sum, tqv_maddu8(x, x), tqv_bset1(0x00010001));
+}
+TQV_INLINE void tqv_join_words(const uint8_t *p, const int n, void *out) {
+    const __m128 a = _mm_loadu_ps((const float *)(const void *)p), b = _mm_loadu_ps((const float *)(const void *)(p + 16));
+    const __m128i even = _mm_castps_si128(_mm_shuffle_ps(a, b, 0x88)), odd = _mm_castps_si128(_mm_shuffle_ps(a, b, 0xdd));
+    _mm_storeu_si128((__m128i *)out, _mm_or_si128(even, _mm_slli_epi32(odd, n)));
+}
 TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
     const __m256i lane = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
     const __m256i top = _mm256_sllv_epi32(_mm256_set1_epi32((int)signs), lane);
@@ -250,15 +264,22 @@ TQV_INLINE tqv_bits tqv_pair128(const uint8_t *low, const uint8_t *high) {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)low)),
                                    _mm_loadu_si128((const __m128i *)(const void *)high), 1);
 }
-TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4]) {
-    const tqv_bits r0 = tqv_pair128(p, p + 4 * stride), r1 = tqv_pair128(p + stride, p + 5 * stride);
-    const tqv_bits r2 = tqv_pair128(p + 2 * stride, p + 6 * stride), r3 = tqv_pair128(p + 3 * stride, p + 7 * stride);
-    const tqv_bits a = _mm256_unpacklo_epi32(r0, r1), b = _mm256_unpackhi_epi32(r0, r1);
-    const tqv_bits c = _mm256_unpacklo_epi32(r2, r3), d = _mm256_unpackhi_epi32(r2, r3);
+TQV_INLINE void tqv_store_quads(float *p, int stride, tqv_bits x) {
+    _mm_storeu_ps(p, _mm_castsi128_ps(_mm256_castsi256_si128(x)));
+    _mm_storeu_ps(p + stride, _mm_castsi128_ps(_mm256_extracti128_si256(x, 1)));
+}
+TQV_INLINE void tqv_transpose(const tqv_bits x[4], tqv_bits out[4]) {
+    const tqv_bits a = _mm256_unpacklo_epi32(x[0], x[1]), b = _mm256_unpackhi_epi32(x[0], x[1]);
+    const tqv_bits c = _mm256_unpacklo_epi32(x[2], x[3]), d = _mm256_unpackhi_epi32(x[2], x[3]);
     out[0] = _mm256_unpacklo_epi64(a, c);
     out[1] = _mm256_unpackhi_epi64(a, c);
     out[2] = _mm256_unpacklo_epi64(b, d);
     out[3] = _mm256_unpackhi_epi64(b, d);
+}
+TQV_INLINE void tqv_load_words(const uint8_t *p, size_t stride, tqv_bits out[4]) {
+    const tqv_bits r[4] = {tqv_pair128(p, p + 4 * stride), tqv_pair128(p + stride, p + 5 * stride),
+                           tqv_pair128(p + 2 * stride, p + 6 * stride), tqv_pair128(p + 3 * stride, p + 7 * stride)};
+    tqv_transpose(r, out);
 }
 TQV_INLINE __m128i tqv_load32(const uint8_t *p) {
     int32_t x;
@@ -331,15 +352,11 @@ TQV_INLINE tqv_bits tqv_columns(const int32_t *p) {
     return _mm256_set1_epi64x(x);
 }
 TQV_INLINE void tqv_interleave(const int32_t *a, const int32_t *b, const int32_t *c, const int32_t *d, int32_t *out) {
-    const __m256i w = tqv_bload(a), x = tqv_bload(b), y = tqv_bload(c), z = tqv_bload(d);
-    const __m256i wx = _mm256_unpacklo_epi32(w, x), yz = _mm256_unpacklo_epi32(y, z);
-    const __m256i wx2 = _mm256_unpackhi_epi32(w, x), yz2 = _mm256_unpackhi_epi32(y, z);
-    const __m256i q[4] = {_mm256_unpacklo_epi64(wx, yz), _mm256_unpackhi_epi64(wx, yz), _mm256_unpacklo_epi64(wx2, yz2),
-                          _mm256_unpackhi_epi64(wx2, yz2)};
-    TQV_UNROLL for (int i = 0; i < 4; i++) {
-        _mm_storeu_si128((__m128i *)(void *)(out + 4 * i), _mm256_castsi256_si128(q[i]));
-        _mm_storeu_si128((__m128i *)(void *)(out + 4 * i + 16), _mm256_extracti128_si256(q[i], 1));
-    }
+    const tqv_bits x[4] = {tqv_bload(a), tqv_bload(b), tqv_bload(c), tqv_bload(d)};
+    tqv_bits q[4];
+    tqv_transpose(x, q);
+    TQV_UNROLL for (int i = 0; i < 4; i++)
+        tqv_store_quads((float *)out + 4 * i, 16, q[i]);
 }
 TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits w[4]) {
     const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13,
@@ -353,14 +370,16 @@ TQV_INLINE void tqv_store_weights(int32_t *even, int32_t *odd, const tqv_bits w[
 
 /* ---- transform -------------------------------------------------------------------------------------------------- */
 
-/* Unnormalised Hadamard over the lanes. */
-TQV_INLINE tqv_f32 tqv_hadamard(tqv_f32 x) {
+TQV_INLINE void tqv_hadamard(tqv_f32 *x, const int n) {
     const __m256 m1 = _mm256_setr_ps(1.0f, -1.0f, 1.0f, -1.0f, 1.0f, -1.0f, 1.0f, -1.0f);
     const __m256 m2 = _mm256_setr_ps(1.0f, 1.0f, -1.0f, -1.0f, 1.0f, 1.0f, -1.0f, -1.0f);
     const __m256 m4 = _mm256_setr_ps(1.0f, 1.0f, 1.0f, 1.0f, -1.0f, -1.0f, -1.0f, -1.0f);
-    x = _mm256_fmadd_ps(x, m1, _mm256_permute_ps(x, 0xb1));
-    x = _mm256_fmadd_ps(x, m2, _mm256_permute_ps(x, 0x4e));
-    return _mm256_fmadd_ps(x, m4, _mm256_permute2f128_ps(x, x, 1));
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        x[i] = _mm256_fmadd_ps(x[i], m1, _mm256_permute_ps(x[i], 0xb1));
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        x[i] = _mm256_fmadd_ps(x[i], m2, _mm256_permute_ps(x[i], 0x4e));
+    TQV_UNROLL for (int i = 0; i < n; i++)
+        x[i] = _mm256_fmadd_ps(x[i], m4, _mm256_permute2f128_ps(x[i], x[i], 1));
 }
 
 #endif
