@@ -67,6 +67,7 @@ typedef struct ref_head {
     int begin, n_kv; /* visible keys begin .. n_kv-1 */
     ref_rows k, v;
     double *p, *logit_error; /* [n] */
+    const double *turned;    /* [n][pair][2], see turn_pairs */
 } ref_head;
 
 static double norm(const double *x, int n) {
@@ -202,20 +203,28 @@ static double sink_logit(const tq_decode_args *args, int query_head) {
     return args->sink_logits ? (double)args->sink_logits[query_head] : -INFINITY;
 }
 
-/* b_h(j) as tq_score_bias states it; *size: the sum of the magnitudes of its coefficients. */
-static double score_bias(const tq_score_bias *bias, int s, int query_head, int j, double *size) {
+/* Of positions 0 to n - 1: what alpha and beta of each pair are multiplied with, for all queries. */
+static void turn_pairs(const tq_score_bias *bias, int n, double *turned) {
     const double turn = 2 * 3.14159265358979323846 / 0x1p32;
+    for (int j = 0; j < n; j++)
+        for (int p = 0; p < bias->n_pairs; p++) {
+            uint32_t rest = bias->turns[p] * (uint32_t)(j % 32), start = bias->turns[p] * (uint32_t)(j / 32 * 32);
+            double cosine = tq_ref_half_to_double(tq_ref_half_from_double(cos(turn * rest)));
+            double sine = tq_ref_half_to_double(tq_ref_half_from_double(sin(turn * rest)));
+            *turned++ = cos(turn * start) * cosine - sin(turn * start) * sine;
+            *turned++ = sin(turn * start) * cosine + cos(turn * start) * sine;
+        }
+}
+
+/* b_h(j) as tq_score_bias states it; *size: the sum of the magnitudes of its coefficients. */
+static double score_bias(const ref_head *head, const tq_score_bias *bias, int s, int query_head, int j, double *size) {
     const float *c = bias->coefficients + (size_t)s * bias->seq_stride + (size_t)query_head * bias->head_stride;
+    const double *turned = head->turned + (size_t)j * 2 * (size_t)bias->n_pairs;
     double sum = 0;
     *size = 0;
-    for (int p = 0; p < bias->n_pairs; p++) {
-        uint32_t rest = bias->turns[p] * (uint32_t)(j % 32), start = bias->turns[p] * (uint32_t)(j / 32 * 32);
-        double cosine = tq_ref_half_to_double(tq_ref_half_from_double(cos(turn * rest)));
-        double sine = tq_ref_half_to_double(tq_ref_half_from_double(sin(turn * rest)));
-        double alpha = (double)c[2 * p], beta = (double)c[2 * p + 1];
-        sum += alpha * (cos(turn * start) * cosine - sin(turn * start) * sine) +
-               beta * (sin(turn * start) * cosine + cos(turn * start) * sine);
-        *size += fabs(alpha) + fabs(beta);
+    for (int i = 0; i < 2 * bias->n_pairs; i++) {
+        sum += (double)c[i] * turned[i];
+        *size += fabs((double)c[i]);
     }
     return sum;
 }
@@ -262,7 +271,7 @@ static double softmax(ref_head *head, const tq_decode_args *args, int s, const f
         for (int i = 0; i < d; i++)
             z += (double)q[i] * k[i];
         if (args->bias)
-            z += score_bias(args->bias, s, query_head, j, &size);
+            z += score_bias(head, args->bias, s, query_head, j, &size);
         z *= (double)args->scale;
         if (args->softcap > 0)
             z = (double)args->softcap * tanh(z / (double)args->softcap);
@@ -393,7 +402,8 @@ int tq_ref_attention(const tq_ref_shape *shape, const tq_decode_args *args, doub
     for (int s = 0; s < args->batch; s++)
         n_max = args->n_kv[s] > n_max ? args->n_kv[s] : n_max;
     const size_t n = (size_t)n_max, of_k = (size_t)d, of_v = (size_t)v_values;
-    double *memory = malloc(n * (ARRAYS_OF_VALUES * (of_k + of_v) + 2 * ARRAYS_OF_ROWS + 2) * sizeof(double));
+    const size_t of_bias = args->bias ? 2 * (size_t)args->bias->n_pairs : 0;
+    double *memory = malloc(n * (ARRAYS_OF_VALUES * (of_k + of_v) + 2 * ARRAYS_OF_ROWS + 2 + of_bias) * sizeof(double));
     int *alike = shape->arithmetic == TQ_REF_HALVES ? malloc(n * of_k * sizeof *alike) : NULL;
     if (!memory || (shape->arithmetic == TQ_REF_HALVES && !alike)) {
         free(memory);
@@ -407,6 +417,9 @@ int tq_ref_attention(const tq_ref_shape *shape, const tq_decode_args *args, doub
     head.k.alike = alike;
     head.p = rest;
     head.logit_error = rest + n;
+    head.turned = rest + 2 * n;
+    if (args->bias)
+        turn_pairs(args->bias, n_max, rest + 2 * n);
     for (int kv_head = 0; kv_head < shape->n_kv_heads; kv_head++)
         for (int s = 0; s < args->batch; s++) {
             head.n_kv = args->n_kv[s];
