@@ -50,15 +50,9 @@ static void unpack_unit(const uint8_t *p, uint8_t *codes) {
 }
 
 static void pack_unit(const uint8_t *codes, uint8_t *p) {
-    uint32_t x[4], word;
+    uint32_t x[4];
     tqv_join_words(codes, 4, x);
-    const uint32_t spare = x[3] << 1;
-    word = x[0] << 0 | (spare & 0x88888888) << 0;
-    memcpy(p + 0, &word, 4);
-    word = x[1] << 0 | (spare & 0x44444444) << 1;
-    memcpy(p + 4, &word, 4);
-    word = x[2] << 0 | (spare & 0x22222222) << 2;
-    memcpy(p + 8, &word, 4);
+    tqv_add_spare(x, 1, 0x88888888, p);
 }
 
 static void pack_block(const uint8_t *codes, uint8_t *block) {

@@ -318,6 +318,14 @@ TQV_INLINE void tqv_join_words(const uint8_t *p, const int n, void *out) {
         y[i] = x[2 * i] | x[2 * i + 1] << n;
     memcpy(out, y, sizeof y);
 }
+/* words 0 to 2 of the four at p, with the bits in `mask` of word 3 shifted left by n, n + 1, n + 2 */
+TQV_INLINE void tqv_add_spare(const void *p, const int n, const uint32_t mask, void *out) {
+    uint32_t x[4];
+    memcpy(x, p, sizeof x);
+    for (int i = 0; i < 3; i++)
+        x[i] |= x[3] << (n + i) & mask;
+    memcpy(out, x, 12);
+}
 /* lane i negated where bit i of signs is set */
 TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
     TQV_EACH x.v[i] = signs >> i & 1 ? -x.v[i] : x.v[i];

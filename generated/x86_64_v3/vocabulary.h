@@ -199,6 +199,14 @@ TQV_INLINE void tqv_join_words(const uint8_t *p, const int n, void *out) {
     const __m128i even = _mm_castps_si128(_mm_shuffle_ps(a, b, 0x88)), odd = _mm_castps_si128(_mm_shuffle_ps(a, b, 0xdd));
     _mm_storeu_si128((__m128i *)out, _mm_or_si128(even, _mm_slli_epi32(odd, n)));
 }
+TQV_INLINE void tqv_add_spare(const void *p, const int n, const uint32_t mask, void *out) {
+    const __m128i x = _mm_loadu_si128((const __m128i *)p), shifts = _mm_setr_epi32(n, n + 1, n + 2, 0);
+    const __m128i spare = _mm_and_si128(_mm_sllv_epi32(_mm_shuffle_epi32(x, 0xff), shifts), _mm_set1_epi32((int)mask));
+    const __m128i y = _mm_or_si128(x, spare);
+    const int32_t last = _mm_extract_epi32(y, 2);
+    _mm_storel_epi64((__m128i *)out, y);
+    memcpy((uint8_t *)out + 8, &last, 4);
+}
 TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
     const __m256i lane = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
     const __m256i top = _mm256_sllv_epi32(_mm256_set1_epi32((int)signs), lane);

@@ -55,6 +55,9 @@ static void unpack_${name}(const uint8_t *p, uint8_t *codes) {
 %     if bits < 8 then
 %         -- Of 32 values, words of groups that are joined in pairs: x; of 16, of the groups themselves.
 %         local joined = unit.n == 32 and unit.groups[2].shift - unit.groups[1].shift
+%         for w, part in ipairs(joined and unit.spare or {}) do
+%             assert(part.word == w - 1 and part.shift == w - 1 and part.bits << part.shift & 0xffffffff == unit.spare[1].bits)
+%         end
 %         local function groups_in(word)
 %             local out = {}
 %             for g = 1, #unit.groups, joined and 2 or 1 do
@@ -73,6 +76,10 @@ static void unpack_${name}(const uint8_t *p, uint8_t *codes) {
 static void pack_${name}(const uint8_t *codes, uint8_t *p) {
 %         if joined and unit.words == 4 then
     tqv_join_words(codes, ${joined}, p);
+%         elseif joined and #unit.spare > 0 then
+    uint32_t x[4];
+    tqv_join_words(codes, ${joined}, x);
+    tqv_add_spare(x, ${unit.groups[7].shift}, ${string.format("0x%08x", unit.spare[1].bits)}, p);
 %         else
     uint32_t x[${joined and 4 or #unit.groups}], word;
 %             if joined then

@@ -207,6 +207,13 @@ TQV_INLINE void tqv_join_words(const uint8_t *p, const int n, void *out) {
     const int32x4_t a = tqv_bload(p), b = tqv_bload(p + 16);
     tqv_bstore(out, vorrq_s32(vuzp1q_s32(a, b), vshlq_s32(vuzp2q_s32(a, b), vdupq_n_s32(n))));
 }
+TQV_INLINE void tqv_add_spare(const void *p, const int n, const uint32_t mask, void *out) {
+    const int32_t shifts[4] = {n, n + 1, n + 2, 0};
+    const int32x4_t x = tqv_bload(p), spare = vshlq_s32(vdupq_laneq_s32(x, 3), vld1q_s32(shifts));
+    const int32x4_t y = vorrq_s32(x, vandq_s32(spare, vdupq_n_s32((int32_t)mask)));
+    vst1_s32(out, vget_low_s32(y));
+    vst1q_lane_s32((int32_t *)out + 2, y, 2);
+}
 TQV_INLINE tqv_f32 tqv_flip(tqv_f32 x, uint32_t signs) {
     static const int32_t LEFT[4] = {31, 30, 29, 28};
     const int32x4_t top = vshlq_s32(vdupq_n_s32((int32_t)signs), vld1q_s32(LEFT));
