@@ -14,6 +14,7 @@
 --   shipped     part of the set that is committed under generated/
 --   byte_dot    has an instruction that adds four products of bytes to a 32-bit lane
 --   biased      multiplies unsigned centroids, + 128, where there are no gains: byte_dot wants them, or 16 bits cost less
+--   in_order    vectors of whole groups of keys: fast enough at GQA 1 to wait for memory, so that tiles are read in its order
 --   kq_lanes    lanes that one K.q product can be spread over; one value: no choice
 --
 -- GPU archs:
@@ -49,6 +50,7 @@ archs.list = {
         vocabulary = "avx512.h",
         byte_dot = true,
         biased = true,
+        in_order = true,
         kq_lanes = { 16 },
     },
     {

@@ -26,6 +26,7 @@ local function part_env(name, head_dim, arch)
     local env, layout = format_env(name, head_dim)
     env.bytes = layout.subs == 0 and arch.byte_dot or false
     env.biased = layout.subs == 0 and arch.biased or false
+    env.in_order = arch.in_order and env.bytes and layout.format.bits >= 4 or false -- fewer bits wait for products
     env.append_symbol = symbol(name, head_dim, "append", arch)
     env.dequantise_symbol = symbol(name, head_dim, "dequantise", arch)
     function env.k_symbol(g, cache) return symbol(name, head_dim, ("k_g%d_%s"):format(g, cache), arch) end

@@ -3,7 +3,8 @@
 -- bytes as its rows. docs/formats.md says the same in words.
 --
 -- A row is, in its own order, 16-bit halves of headers (scales, gain codes) and 32-bit words of payload; a 3-bit unit of 16
--- values ends with a half of payload. In a tile, all payload comes first, then the header halves: [half][key].
+-- values ends with a half of payload. In a tile, the header halves come first, [half][key], then all payload: a tile is read in the
+-- order of memory, which is what hardware prefetchers follow.
 --   K  payload of 16 keys after that of 16 others: [word][key], then the half of payload: [key]
 --   V  units go in sets of `columns` = 4, 2 and 1 (a last unit of 16 values is a set by itself), set after set; 16/columns keys
 --      of a set follow each other: [word][lane] of four bytes, one per key of a quad. The 16 lanes are 4 columns c, quad in
@@ -42,10 +43,15 @@ local function units_of(layout, unit, tail_unit)
     return units
 end
 
+-- First byte of the payload in a tile.
+local function payload_at(layout)
+    return layout.n_blocks * layout.header * tile_cpu.keys
+end
+
 -- Cuts units into sets: { columns, first unit (from 0), words, half, at = first byte in the tile, step = bytes from 16/columns
 -- keys to the next }.
 function tile_cpu.sets(layout, unit, tail_unit)
-    local units, sets, at, i = units_of(layout, unit, tail_unit), {}, 0, 1
+    local units, sets, at, i = units_of(layout, unit, tail_unit), {}, payload_at(layout), 1
     local full = #units - (layout.tail and 1 or 0)
     while i <= #units do
         local left = full - i + 1
@@ -71,15 +77,14 @@ function tile_cpu.pieces(layout, unit, tail_unit)
     for _, u in ipairs(units) do
         words, halves = words + u.words, halves + (u.half and 1 or 0)
     end
-    local payload = tile_cpu.keys * (4 * words + 2 * halves)
     for block = 0, layout.n_blocks - 1 do
         for half = 0, layout.header // 2 - 1 do
-            local at = payload + (block * (layout.header // 2) + half) * 2 * tile_cpu.keys
+            local at = (block * (layout.header // 2) + half) * 2 * tile_cpu.keys
             pieces[#pieces + 1] = { row = block * layout.block_bytes + 2 * half, kind = "header", k = at, v = at, k_step = 0,
                 v_step = 0, columns = 0, column = 0 }
         end
     end
-    local k, k_step = 0, GROUP * (4 * words + 2 * halves)
+    local k, k_step = payload_at(layout), GROUP * (4 * words + 2 * halves)
     for _, set in ipairs(tile_cpu.sets(layout, unit, tail_unit)) do
         for column = 0, set.columns - 1 do
             local u = units[set.first + column + 1]

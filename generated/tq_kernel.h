@@ -72,6 +72,8 @@ typedef struct tq_keys {
     /* What is worth fetching while a group is read, laid out as the group is; NULL: nothing. Tiles: ahead[0], where the
      * bytes begin that are worth fetching while the tile's are read. Never read otherwise: it may lie anywhere. */
     const uint8_t *ahead[TQ_MAX_TILE / TQ_GROUP];
+    /* Bytes before `ahead` that are worth fetching again, lest a prefetch was dropped; 0 in pages, which lie anywhere. */
+    size_t nearer;
     size_t stride;
     const uint8_t *end; /* of the cache's buffer: nothing behind it may be read */
     int n;              /* keys, <= TQ_MAX_TILE. Rows: no others exist. Tiles: there are all, others hold any bits */

@@ -61,8 +61,9 @@ static int place_in_v(const tq_format_spec *format, int key, int byte) {
 static int place_of(tq_side side, const tq_format_spec *format, int key, int at) {
     row_byte b = byte_of_row(format, at);
     if (b.header_half >= 0)
-        return KEYS * payload_bytes(format) + 2 * KEYS * b.header_half + 2 * key + b.in_half;
-    return side == TQ_SIDE_K ? place_in_k(format, key, b.payload) : place_in_v(format, key, b.payload);
+        return 2 * KEYS * b.header_half + 2 * key + b.in_half;
+    int payload_at = KEYS * (format->row_bytes - payload_bytes(format));
+    return payload_at + (side == TQ_SIDE_K ? place_in_k(format, key, b.payload) : place_in_v(format, key, b.payload));
 }
 
 void tile_cpu_put(tq_side side, const tq_format_spec *format, const uint8_t *row, int key, uint8_t *tile) {

@@ -14,14 +14,14 @@ static const int8_t CENTROIDS_TURBO3_D64[] = {-113, -71, -40, -13, 13, 40, 71, 1
 static const uint32_t K_SIGNS_TURBO3_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_TURBO3_D64[] = {0x875b9307, 0xc7b81777};
 static const tq_piece PIECES_TURBO3_D64[] = {
-    {TQ_PIECE_HEADER, 0, 3072, 0, 3072, 0, 0, 0},
-    {TQ_PIECE_HEADER, 14, 3328, 0, 3328, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 384, 0, 192, 2, 0},
-    {TQ_PIECE_WORD, 6, 64, 384, 64, 192, 2, 0},
-    {TQ_PIECE_WORD, 10, 128, 384, 128, 192, 2, 0},
-    {TQ_PIECE_WORD, 16, 192, 384, 0, 192, 2, 1},
-    {TQ_PIECE_WORD, 20, 256, 384, 64, 192, 2, 1},
-    {TQ_PIECE_WORD, 24, 320, 384, 128, 192, 2, 1},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 14, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 512, 384, 512, 192, 2, 0},
+    {TQ_PIECE_WORD, 6, 576, 384, 576, 192, 2, 0},
+    {TQ_PIECE_WORD, 10, 640, 384, 640, 192, 2, 0},
+    {TQ_PIECE_WORD, 16, 704, 384, 512, 192, 2, 1},
+    {TQ_PIECE_WORD, 20, 768, 384, 576, 192, 2, 1},
+    {TQ_PIECE_WORD, 24, 832, 384, 640, 192, 2, 1},
 };
 static const tq_format_spec SPEC_TURBO3_D64 = {
     .name = "turbo3",
@@ -50,16 +50,16 @@ static const int8_t CENTROIDS_TURBO4_D64[] = {-122, -93, -73, -57, -43, -30, -18
 static const uint32_t K_SIGNS_TURBO4_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_TURBO4_D64[] = {0x875b9307, 0xc7b81777};
 static const tq_piece PIECES_TURBO4_D64[] = {
-    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
-    {TQ_PIECE_HEADER, 18, 4352, 0, 4352, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 512, 0, 256, 2, 0},
-    {TQ_PIECE_WORD, 6, 64, 512, 64, 256, 2, 0},
-    {TQ_PIECE_WORD, 10, 128, 512, 128, 256, 2, 0},
-    {TQ_PIECE_WORD, 14, 192, 512, 192, 256, 2, 0},
-    {TQ_PIECE_WORD, 20, 256, 512, 0, 256, 2, 1},
-    {TQ_PIECE_WORD, 24, 320, 512, 64, 256, 2, 1},
-    {TQ_PIECE_WORD, 28, 384, 512, 128, 256, 2, 1},
-    {TQ_PIECE_WORD, 32, 448, 512, 192, 256, 2, 1},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 18, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 512, 512, 512, 256, 2, 0},
+    {TQ_PIECE_WORD, 6, 576, 512, 576, 256, 2, 0},
+    {TQ_PIECE_WORD, 10, 640, 512, 640, 256, 2, 0},
+    {TQ_PIECE_WORD, 14, 704, 512, 704, 256, 2, 0},
+    {TQ_PIECE_WORD, 20, 768, 512, 512, 256, 2, 1},
+    {TQ_PIECE_WORD, 24, 832, 512, 576, 256, 2, 1},
+    {TQ_PIECE_WORD, 28, 896, 512, 640, 256, 2, 1},
+    {TQ_PIECE_WORD, 32, 960, 512, 704, 256, 2, 1},
 };
 static const tq_format_spec SPEC_TURBO4_D64 = {
     .name = "turbo4",
@@ -89,14 +89,14 @@ static const int8_t GAINS_GAIN3_D64[] = {28, 33, 36, 40, 44, 49, 55, 63, -28, -3
 static const uint32_t K_SIGNS_GAIN3_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_GAIN3_D64[] = {0x875b9307, 0xc7b81777};
 static const tq_piece PIECES_GAIN3_D64[] = {
-    {TQ_PIECE_HEADER, 0, 3072, 0, 3072, 0, 0, 0},
-    {TQ_PIECE_HEADER, 2, 3328, 0, 3328, 0, 0, 0},
-    {TQ_PIECE_WORD, 4, 0, 384, 0, 192, 2, 0},
-    {TQ_PIECE_WORD, 8, 64, 384, 64, 192, 2, 0},
-    {TQ_PIECE_WORD, 12, 128, 384, 128, 192, 2, 0},
-    {TQ_PIECE_WORD, 16, 192, 384, 0, 192, 2, 1},
-    {TQ_PIECE_WORD, 20, 256, 384, 64, 192, 2, 1},
-    {TQ_PIECE_WORD, 24, 320, 384, 128, 192, 2, 1},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_WORD, 4, 512, 384, 512, 192, 2, 0},
+    {TQ_PIECE_WORD, 8, 576, 384, 576, 192, 2, 0},
+    {TQ_PIECE_WORD, 12, 640, 384, 640, 192, 2, 0},
+    {TQ_PIECE_WORD, 16, 704, 384, 512, 192, 2, 1},
+    {TQ_PIECE_WORD, 20, 768, 384, 576, 192, 2, 1},
+    {TQ_PIECE_WORD, 24, 832, 384, 640, 192, 2, 1},
 };
 static const tq_format_spec SPEC_GAIN3_D64 = {
     .name = "gain3",
@@ -127,16 +127,16 @@ static const int8_t GAINS_GAIN4_D64[] = {24, 26, 28, 30, 32, 34, 35, 37, 39, 42,
 static const uint32_t K_SIGNS_GAIN4_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_GAIN4_D64[] = {0x875b9307, 0xc7b81777};
 static const tq_piece PIECES_GAIN4_D64[] = {
-    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
-    {TQ_PIECE_HEADER, 2, 4352, 0, 4352, 0, 0, 0},
-    {TQ_PIECE_WORD, 4, 0, 512, 0, 256, 2, 0},
-    {TQ_PIECE_WORD, 8, 64, 512, 64, 256, 2, 0},
-    {TQ_PIECE_WORD, 12, 128, 512, 128, 256, 2, 0},
-    {TQ_PIECE_WORD, 16, 192, 512, 192, 256, 2, 0},
-    {TQ_PIECE_WORD, 20, 256, 512, 0, 256, 2, 1},
-    {TQ_PIECE_WORD, 24, 320, 512, 64, 256, 2, 1},
-    {TQ_PIECE_WORD, 28, 384, 512, 128, 256, 2, 1},
-    {TQ_PIECE_WORD, 32, 448, 512, 192, 256, 2, 1},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_WORD, 4, 512, 512, 512, 256, 2, 0},
+    {TQ_PIECE_WORD, 8, 576, 512, 576, 256, 2, 0},
+    {TQ_PIECE_WORD, 12, 640, 512, 640, 256, 2, 0},
+    {TQ_PIECE_WORD, 16, 704, 512, 704, 256, 2, 0},
+    {TQ_PIECE_WORD, 20, 768, 512, 512, 256, 2, 1},
+    {TQ_PIECE_WORD, 24, 832, 512, 576, 256, 2, 1},
+    {TQ_PIECE_WORD, 28, 896, 512, 640, 256, 2, 1},
+    {TQ_PIECE_WORD, 32, 960, 512, 704, 256, 2, 1},
 };
 static const tq_format_spec SPEC_GAIN4_D64 = {
     .name = "gain4",
@@ -163,24 +163,24 @@ static const tq_chunk CHUNKS_Q8_0_D64[] = {
 };
 static const float STEPS_Q8_0_D64[] = {0x1p+0f};
 static const tq_piece PIECES_Q8_0_D64[] = {
-    {TQ_PIECE_HEADER, 0, 8192, 0, 8192, 0, 0, 0},
-    {TQ_PIECE_HEADER, 34, 8448, 0, 8448, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 1024, 0, 512, 2, 0},
-    {TQ_PIECE_WORD, 6, 64, 1024, 64, 512, 2, 0},
-    {TQ_PIECE_WORD, 10, 128, 1024, 128, 512, 2, 0},
-    {TQ_PIECE_WORD, 14, 192, 1024, 192, 512, 2, 0},
-    {TQ_PIECE_WORD, 18, 256, 1024, 256, 512, 2, 0},
-    {TQ_PIECE_WORD, 22, 320, 1024, 320, 512, 2, 0},
-    {TQ_PIECE_WORD, 26, 384, 1024, 384, 512, 2, 0},
-    {TQ_PIECE_WORD, 30, 448, 1024, 448, 512, 2, 0},
-    {TQ_PIECE_WORD, 36, 512, 1024, 0, 512, 2, 1},
-    {TQ_PIECE_WORD, 40, 576, 1024, 64, 512, 2, 1},
-    {TQ_PIECE_WORD, 44, 640, 1024, 128, 512, 2, 1},
-    {TQ_PIECE_WORD, 48, 704, 1024, 192, 512, 2, 1},
-    {TQ_PIECE_WORD, 52, 768, 1024, 256, 512, 2, 1},
-    {TQ_PIECE_WORD, 56, 832, 1024, 320, 512, 2, 1},
-    {TQ_PIECE_WORD, 60, 896, 1024, 384, 512, 2, 1},
-    {TQ_PIECE_WORD, 64, 960, 1024, 448, 512, 2, 1},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 34, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 512, 1024, 512, 512, 2, 0},
+    {TQ_PIECE_WORD, 6, 576, 1024, 576, 512, 2, 0},
+    {TQ_PIECE_WORD, 10, 640, 1024, 640, 512, 2, 0},
+    {TQ_PIECE_WORD, 14, 704, 1024, 704, 512, 2, 0},
+    {TQ_PIECE_WORD, 18, 768, 1024, 768, 512, 2, 0},
+    {TQ_PIECE_WORD, 22, 832, 1024, 832, 512, 2, 0},
+    {TQ_PIECE_WORD, 26, 896, 1024, 896, 512, 2, 0},
+    {TQ_PIECE_WORD, 30, 960, 1024, 960, 512, 2, 0},
+    {TQ_PIECE_WORD, 36, 1024, 1024, 512, 512, 2, 1},
+    {TQ_PIECE_WORD, 40, 1088, 1024, 576, 512, 2, 1},
+    {TQ_PIECE_WORD, 44, 1152, 1024, 640, 512, 2, 1},
+    {TQ_PIECE_WORD, 48, 1216, 1024, 704, 512, 2, 1},
+    {TQ_PIECE_WORD, 52, 1280, 1024, 768, 512, 2, 1},
+    {TQ_PIECE_WORD, 56, 1344, 1024, 832, 512, 2, 1},
+    {TQ_PIECE_WORD, 60, 1408, 1024, 896, 512, 2, 1},
+    {TQ_PIECE_WORD, 64, 1472, 1024, 960, 512, 2, 1},
 };
 static const tq_format_spec SPEC_Q8_0_D64 = {
     .name = "q8_0",
@@ -216,22 +216,22 @@ static const int8_t CENTROIDS_TURBO3_D128[] = {-113, -71, -40, -13, 13, 40, 71, 
 static const uint32_t K_SIGNS_TURBO3_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_TURBO3_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
 static const tq_piece PIECES_TURBO3_D128[] = {
-    {TQ_PIECE_HEADER, 0, 6144, 0, 6144, 0, 0, 0},
-    {TQ_PIECE_HEADER, 14, 6400, 0, 6400, 0, 0, 0},
-    {TQ_PIECE_HEADER, 28, 6656, 0, 6656, 0, 0, 0},
-    {TQ_PIECE_HEADER, 42, 6912, 0, 6912, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 768, 0, 192, 4, 0},
-    {TQ_PIECE_WORD, 6, 64, 768, 64, 192, 4, 0},
-    {TQ_PIECE_WORD, 10, 128, 768, 128, 192, 4, 0},
-    {TQ_PIECE_WORD, 16, 192, 768, 0, 192, 4, 1},
-    {TQ_PIECE_WORD, 20, 256, 768, 64, 192, 4, 1},
-    {TQ_PIECE_WORD, 24, 320, 768, 128, 192, 4, 1},
-    {TQ_PIECE_WORD, 30, 384, 768, 0, 192, 4, 2},
-    {TQ_PIECE_WORD, 34, 448, 768, 64, 192, 4, 2},
-    {TQ_PIECE_WORD, 38, 512, 768, 128, 192, 4, 2},
-    {TQ_PIECE_WORD, 44, 576, 768, 0, 192, 4, 3},
-    {TQ_PIECE_WORD, 48, 640, 768, 64, 192, 4, 3},
-    {TQ_PIECE_WORD, 52, 704, 768, 128, 192, 4, 3},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 14, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_HEADER, 28, 512, 0, 512, 0, 0, 0},
+    {TQ_PIECE_HEADER, 42, 768, 0, 768, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 1024, 768, 1024, 192, 4, 0},
+    {TQ_PIECE_WORD, 6, 1088, 768, 1088, 192, 4, 0},
+    {TQ_PIECE_WORD, 10, 1152, 768, 1152, 192, 4, 0},
+    {TQ_PIECE_WORD, 16, 1216, 768, 1024, 192, 4, 1},
+    {TQ_PIECE_WORD, 20, 1280, 768, 1088, 192, 4, 1},
+    {TQ_PIECE_WORD, 24, 1344, 768, 1152, 192, 4, 1},
+    {TQ_PIECE_WORD, 30, 1408, 768, 1024, 192, 4, 2},
+    {TQ_PIECE_WORD, 34, 1472, 768, 1088, 192, 4, 2},
+    {TQ_PIECE_WORD, 38, 1536, 768, 1152, 192, 4, 2},
+    {TQ_PIECE_WORD, 44, 1600, 768, 1024, 192, 4, 3},
+    {TQ_PIECE_WORD, 48, 1664, 768, 1088, 192, 4, 3},
+    {TQ_PIECE_WORD, 52, 1728, 768, 1152, 192, 4, 3},
 };
 static const tq_format_spec SPEC_TURBO3_D128 = {
     .name = "turbo3",
@@ -260,26 +260,26 @@ static const int8_t CENTROIDS_TURBO4_D128[] = {-104, -79, -62, -48, -36, -25, -1
 static const uint32_t K_SIGNS_TURBO4_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_TURBO4_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
 static const tq_piece PIECES_TURBO4_D128[] = {
-    {TQ_PIECE_HEADER, 0, 8192, 0, 8192, 0, 0, 0},
-    {TQ_PIECE_HEADER, 18, 8448, 0, 8448, 0, 0, 0},
-    {TQ_PIECE_HEADER, 36, 8704, 0, 8704, 0, 0, 0},
-    {TQ_PIECE_HEADER, 54, 8960, 0, 8960, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 1024, 0, 256, 4, 0},
-    {TQ_PIECE_WORD, 6, 64, 1024, 64, 256, 4, 0},
-    {TQ_PIECE_WORD, 10, 128, 1024, 128, 256, 4, 0},
-    {TQ_PIECE_WORD, 14, 192, 1024, 192, 256, 4, 0},
-    {TQ_PIECE_WORD, 20, 256, 1024, 0, 256, 4, 1},
-    {TQ_PIECE_WORD, 24, 320, 1024, 64, 256, 4, 1},
-    {TQ_PIECE_WORD, 28, 384, 1024, 128, 256, 4, 1},
-    {TQ_PIECE_WORD, 32, 448, 1024, 192, 256, 4, 1},
-    {TQ_PIECE_WORD, 38, 512, 1024, 0, 256, 4, 2},
-    {TQ_PIECE_WORD, 42, 576, 1024, 64, 256, 4, 2},
-    {TQ_PIECE_WORD, 46, 640, 1024, 128, 256, 4, 2},
-    {TQ_PIECE_WORD, 50, 704, 1024, 192, 256, 4, 2},
-    {TQ_PIECE_WORD, 56, 768, 1024, 0, 256, 4, 3},
-    {TQ_PIECE_WORD, 60, 832, 1024, 64, 256, 4, 3},
-    {TQ_PIECE_WORD, 64, 896, 1024, 128, 256, 4, 3},
-    {TQ_PIECE_WORD, 68, 960, 1024, 192, 256, 4, 3},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 18, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_HEADER, 36, 512, 0, 512, 0, 0, 0},
+    {TQ_PIECE_HEADER, 54, 768, 0, 768, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 1024, 1024, 1024, 256, 4, 0},
+    {TQ_PIECE_WORD, 6, 1088, 1024, 1088, 256, 4, 0},
+    {TQ_PIECE_WORD, 10, 1152, 1024, 1152, 256, 4, 0},
+    {TQ_PIECE_WORD, 14, 1216, 1024, 1216, 256, 4, 0},
+    {TQ_PIECE_WORD, 20, 1280, 1024, 1024, 256, 4, 1},
+    {TQ_PIECE_WORD, 24, 1344, 1024, 1088, 256, 4, 1},
+    {TQ_PIECE_WORD, 28, 1408, 1024, 1152, 256, 4, 1},
+    {TQ_PIECE_WORD, 32, 1472, 1024, 1216, 256, 4, 1},
+    {TQ_PIECE_WORD, 38, 1536, 1024, 1024, 256, 4, 2},
+    {TQ_PIECE_WORD, 42, 1600, 1024, 1088, 256, 4, 2},
+    {TQ_PIECE_WORD, 46, 1664, 1024, 1152, 256, 4, 2},
+    {TQ_PIECE_WORD, 50, 1728, 1024, 1216, 256, 4, 2},
+    {TQ_PIECE_WORD, 56, 1792, 1024, 1024, 256, 4, 3},
+    {TQ_PIECE_WORD, 60, 1856, 1024, 1088, 256, 4, 3},
+    {TQ_PIECE_WORD, 64, 1920, 1024, 1152, 256, 4, 3},
+    {TQ_PIECE_WORD, 68, 1984, 1024, 1216, 256, 4, 3},
 };
 static const tq_format_spec SPEC_TURBO4_D128 = {
     .name = "turbo4",
@@ -309,21 +309,21 @@ static const int8_t GAINS_GAIN3_D128[] = {28, 33, 36, 40, 44, 49, 55, 63, -28, -
 static const uint32_t K_SIGNS_GAIN3_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_GAIN3_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
 static const tq_piece PIECES_GAIN3_D128[] = {
-    {TQ_PIECE_HEADER, 0, 6144, 0, 6144, 0, 0, 0},
-    {TQ_PIECE_HEADER, 2, 6400, 0, 6400, 0, 0, 0},
-    {TQ_PIECE_HEADER, 4, 6656, 0, 6656, 0, 0, 0},
-    {TQ_PIECE_WORD, 6, 0, 768, 0, 192, 4, 0},
-    {TQ_PIECE_WORD, 10, 64, 768, 64, 192, 4, 0},
-    {TQ_PIECE_WORD, 14, 128, 768, 128, 192, 4, 0},
-    {TQ_PIECE_WORD, 18, 192, 768, 0, 192, 4, 1},
-    {TQ_PIECE_WORD, 22, 256, 768, 64, 192, 4, 1},
-    {TQ_PIECE_WORD, 26, 320, 768, 128, 192, 4, 1},
-    {TQ_PIECE_WORD, 30, 384, 768, 0, 192, 4, 2},
-    {TQ_PIECE_WORD, 34, 448, 768, 64, 192, 4, 2},
-    {TQ_PIECE_WORD, 38, 512, 768, 128, 192, 4, 2},
-    {TQ_PIECE_WORD, 42, 576, 768, 0, 192, 4, 3},
-    {TQ_PIECE_WORD, 46, 640, 768, 64, 192, 4, 3},
-    {TQ_PIECE_WORD, 50, 704, 768, 128, 192, 4, 3},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_HEADER, 4, 512, 0, 512, 0, 0, 0},
+    {TQ_PIECE_WORD, 6, 768, 768, 768, 192, 4, 0},
+    {TQ_PIECE_WORD, 10, 832, 768, 832, 192, 4, 0},
+    {TQ_PIECE_WORD, 14, 896, 768, 896, 192, 4, 0},
+    {TQ_PIECE_WORD, 18, 960, 768, 768, 192, 4, 1},
+    {TQ_PIECE_WORD, 22, 1024, 768, 832, 192, 4, 1},
+    {TQ_PIECE_WORD, 26, 1088, 768, 896, 192, 4, 1},
+    {TQ_PIECE_WORD, 30, 1152, 768, 768, 192, 4, 2},
+    {TQ_PIECE_WORD, 34, 1216, 768, 832, 192, 4, 2},
+    {TQ_PIECE_WORD, 38, 1280, 768, 896, 192, 4, 2},
+    {TQ_PIECE_WORD, 42, 1344, 768, 768, 192, 4, 3},
+    {TQ_PIECE_WORD, 46, 1408, 768, 832, 192, 4, 3},
+    {TQ_PIECE_WORD, 50, 1472, 768, 896, 192, 4, 3},
 };
 static const tq_format_spec SPEC_GAIN3_D128 = {
     .name = "gain3",
@@ -354,25 +354,25 @@ static const int8_t GAINS_GAIN4_D128[] = {24, 26, 28, 30, 32, 34, 35, 37, 39, 42
 static const uint32_t K_SIGNS_GAIN4_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_GAIN4_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
 static const tq_piece PIECES_GAIN4_D128[] = {
-    {TQ_PIECE_HEADER, 0, 8192, 0, 8192, 0, 0, 0},
-    {TQ_PIECE_HEADER, 2, 8448, 0, 8448, 0, 0, 0},
-    {TQ_PIECE_HEADER, 4, 8704, 0, 8704, 0, 0, 0},
-    {TQ_PIECE_WORD, 6, 0, 1024, 0, 256, 4, 0},
-    {TQ_PIECE_WORD, 10, 64, 1024, 64, 256, 4, 0},
-    {TQ_PIECE_WORD, 14, 128, 1024, 128, 256, 4, 0},
-    {TQ_PIECE_WORD, 18, 192, 1024, 192, 256, 4, 0},
-    {TQ_PIECE_WORD, 22, 256, 1024, 0, 256, 4, 1},
-    {TQ_PIECE_WORD, 26, 320, 1024, 64, 256, 4, 1},
-    {TQ_PIECE_WORD, 30, 384, 1024, 128, 256, 4, 1},
-    {TQ_PIECE_WORD, 34, 448, 1024, 192, 256, 4, 1},
-    {TQ_PIECE_WORD, 38, 512, 1024, 0, 256, 4, 2},
-    {TQ_PIECE_WORD, 42, 576, 1024, 64, 256, 4, 2},
-    {TQ_PIECE_WORD, 46, 640, 1024, 128, 256, 4, 2},
-    {TQ_PIECE_WORD, 50, 704, 1024, 192, 256, 4, 2},
-    {TQ_PIECE_WORD, 54, 768, 1024, 0, 256, 4, 3},
-    {TQ_PIECE_WORD, 58, 832, 1024, 64, 256, 4, 3},
-    {TQ_PIECE_WORD, 62, 896, 1024, 128, 256, 4, 3},
-    {TQ_PIECE_WORD, 66, 960, 1024, 192, 256, 4, 3},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_HEADER, 4, 512, 0, 512, 0, 0, 0},
+    {TQ_PIECE_WORD, 6, 768, 1024, 768, 256, 4, 0},
+    {TQ_PIECE_WORD, 10, 832, 1024, 832, 256, 4, 0},
+    {TQ_PIECE_WORD, 14, 896, 1024, 896, 256, 4, 0},
+    {TQ_PIECE_WORD, 18, 960, 1024, 960, 256, 4, 0},
+    {TQ_PIECE_WORD, 22, 1024, 1024, 768, 256, 4, 1},
+    {TQ_PIECE_WORD, 26, 1088, 1024, 832, 256, 4, 1},
+    {TQ_PIECE_WORD, 30, 1152, 1024, 896, 256, 4, 1},
+    {TQ_PIECE_WORD, 34, 1216, 1024, 960, 256, 4, 1},
+    {TQ_PIECE_WORD, 38, 1280, 1024, 768, 256, 4, 2},
+    {TQ_PIECE_WORD, 42, 1344, 1024, 832, 256, 4, 2},
+    {TQ_PIECE_WORD, 46, 1408, 1024, 896, 256, 4, 2},
+    {TQ_PIECE_WORD, 50, 1472, 1024, 960, 256, 4, 2},
+    {TQ_PIECE_WORD, 54, 1536, 1024, 768, 256, 4, 3},
+    {TQ_PIECE_WORD, 58, 1600, 1024, 832, 256, 4, 3},
+    {TQ_PIECE_WORD, 62, 1664, 1024, 896, 256, 4, 3},
+    {TQ_PIECE_WORD, 66, 1728, 1024, 960, 256, 4, 3},
 };
 static const tq_format_spec SPEC_GAIN4_D128 = {
     .name = "gain4",
@@ -399,42 +399,42 @@ static const tq_chunk CHUNKS_Q8_0_D128[] = {
 };
 static const float STEPS_Q8_0_D128[] = {0x1p+0f};
 static const tq_piece PIECES_Q8_0_D128[] = {
-    {TQ_PIECE_HEADER, 0, 16384, 0, 16384, 0, 0, 0},
-    {TQ_PIECE_HEADER, 34, 16640, 0, 16640, 0, 0, 0},
-    {TQ_PIECE_HEADER, 68, 16896, 0, 16896, 0, 0, 0},
-    {TQ_PIECE_HEADER, 102, 17152, 0, 17152, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 2048, 0, 512, 4, 0},
-    {TQ_PIECE_WORD, 6, 64, 2048, 64, 512, 4, 0},
-    {TQ_PIECE_WORD, 10, 128, 2048, 128, 512, 4, 0},
-    {TQ_PIECE_WORD, 14, 192, 2048, 192, 512, 4, 0},
-    {TQ_PIECE_WORD, 18, 256, 2048, 256, 512, 4, 0},
-    {TQ_PIECE_WORD, 22, 320, 2048, 320, 512, 4, 0},
-    {TQ_PIECE_WORD, 26, 384, 2048, 384, 512, 4, 0},
-    {TQ_PIECE_WORD, 30, 448, 2048, 448, 512, 4, 0},
-    {TQ_PIECE_WORD, 36, 512, 2048, 0, 512, 4, 1},
-    {TQ_PIECE_WORD, 40, 576, 2048, 64, 512, 4, 1},
-    {TQ_PIECE_WORD, 44, 640, 2048, 128, 512, 4, 1},
-    {TQ_PIECE_WORD, 48, 704, 2048, 192, 512, 4, 1},
-    {TQ_PIECE_WORD, 52, 768, 2048, 256, 512, 4, 1},
-    {TQ_PIECE_WORD, 56, 832, 2048, 320, 512, 4, 1},
-    {TQ_PIECE_WORD, 60, 896, 2048, 384, 512, 4, 1},
-    {TQ_PIECE_WORD, 64, 960, 2048, 448, 512, 4, 1},
-    {TQ_PIECE_WORD, 70, 1024, 2048, 0, 512, 4, 2},
-    {TQ_PIECE_WORD, 74, 1088, 2048, 64, 512, 4, 2},
-    {TQ_PIECE_WORD, 78, 1152, 2048, 128, 512, 4, 2},
-    {TQ_PIECE_WORD, 82, 1216, 2048, 192, 512, 4, 2},
-    {TQ_PIECE_WORD, 86, 1280, 2048, 256, 512, 4, 2},
-    {TQ_PIECE_WORD, 90, 1344, 2048, 320, 512, 4, 2},
-    {TQ_PIECE_WORD, 94, 1408, 2048, 384, 512, 4, 2},
-    {TQ_PIECE_WORD, 98, 1472, 2048, 448, 512, 4, 2},
-    {TQ_PIECE_WORD, 104, 1536, 2048, 0, 512, 4, 3},
-    {TQ_PIECE_WORD, 108, 1600, 2048, 64, 512, 4, 3},
-    {TQ_PIECE_WORD, 112, 1664, 2048, 128, 512, 4, 3},
-    {TQ_PIECE_WORD, 116, 1728, 2048, 192, 512, 4, 3},
-    {TQ_PIECE_WORD, 120, 1792, 2048, 256, 512, 4, 3},
-    {TQ_PIECE_WORD, 124, 1856, 2048, 320, 512, 4, 3},
-    {TQ_PIECE_WORD, 128, 1920, 2048, 384, 512, 4, 3},
-    {TQ_PIECE_WORD, 132, 1984, 2048, 448, 512, 4, 3},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 34, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_HEADER, 68, 512, 0, 512, 0, 0, 0},
+    {TQ_PIECE_HEADER, 102, 768, 0, 768, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 1024, 2048, 1024, 512, 4, 0},
+    {TQ_PIECE_WORD, 6, 1088, 2048, 1088, 512, 4, 0},
+    {TQ_PIECE_WORD, 10, 1152, 2048, 1152, 512, 4, 0},
+    {TQ_PIECE_WORD, 14, 1216, 2048, 1216, 512, 4, 0},
+    {TQ_PIECE_WORD, 18, 1280, 2048, 1280, 512, 4, 0},
+    {TQ_PIECE_WORD, 22, 1344, 2048, 1344, 512, 4, 0},
+    {TQ_PIECE_WORD, 26, 1408, 2048, 1408, 512, 4, 0},
+    {TQ_PIECE_WORD, 30, 1472, 2048, 1472, 512, 4, 0},
+    {TQ_PIECE_WORD, 36, 1536, 2048, 1024, 512, 4, 1},
+    {TQ_PIECE_WORD, 40, 1600, 2048, 1088, 512, 4, 1},
+    {TQ_PIECE_WORD, 44, 1664, 2048, 1152, 512, 4, 1},
+    {TQ_PIECE_WORD, 48, 1728, 2048, 1216, 512, 4, 1},
+    {TQ_PIECE_WORD, 52, 1792, 2048, 1280, 512, 4, 1},
+    {TQ_PIECE_WORD, 56, 1856, 2048, 1344, 512, 4, 1},
+    {TQ_PIECE_WORD, 60, 1920, 2048, 1408, 512, 4, 1},
+    {TQ_PIECE_WORD, 64, 1984, 2048, 1472, 512, 4, 1},
+    {TQ_PIECE_WORD, 70, 2048, 2048, 1024, 512, 4, 2},
+    {TQ_PIECE_WORD, 74, 2112, 2048, 1088, 512, 4, 2},
+    {TQ_PIECE_WORD, 78, 2176, 2048, 1152, 512, 4, 2},
+    {TQ_PIECE_WORD, 82, 2240, 2048, 1216, 512, 4, 2},
+    {TQ_PIECE_WORD, 86, 2304, 2048, 1280, 512, 4, 2},
+    {TQ_PIECE_WORD, 90, 2368, 2048, 1344, 512, 4, 2},
+    {TQ_PIECE_WORD, 94, 2432, 2048, 1408, 512, 4, 2},
+    {TQ_PIECE_WORD, 98, 2496, 2048, 1472, 512, 4, 2},
+    {TQ_PIECE_WORD, 104, 2560, 2048, 1024, 512, 4, 3},
+    {TQ_PIECE_WORD, 108, 2624, 2048, 1088, 512, 4, 3},
+    {TQ_PIECE_WORD, 112, 2688, 2048, 1152, 512, 4, 3},
+    {TQ_PIECE_WORD, 116, 2752, 2048, 1216, 512, 4, 3},
+    {TQ_PIECE_WORD, 120, 2816, 2048, 1280, 512, 4, 3},
+    {TQ_PIECE_WORD, 124, 2880, 2048, 1344, 512, 4, 3},
+    {TQ_PIECE_WORD, 128, 2944, 2048, 1408, 512, 4, 3},
+    {TQ_PIECE_WORD, 132, 3008, 2048, 1472, 512, 4, 3},
 };
 static const tq_format_spec SPEC_Q8_0_D128 = {
     .name = "q8_0",
@@ -705,282 +705,282 @@ extern void tqk_f16_d128_dequantise__c(const uint8_t *row, const float *mean, co
                                 .keys_per_unit = keys, .target = "c", .key = content, .append = append_fn,  \
                                 .dequantise = dequantise_fn}
 
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 476, 476, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0x3a5b72ed4d39e466u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 476, 476, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0x3a5b72ed4d39e426u);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 476, 476, tqk_turbo3_d64_k_g1_tile_cpu__c, tqk_turbo3_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x3a5b72ed4d39e466u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 370, 370, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x7814780de69ff686u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 370, 370, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x7814780de69ff646u);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 370, 370, tqk_turbo4_d64_k_g1_tile_cpu__c, tqk_turbo4_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x7814780de69ff686u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 476, 476, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x6ce76d5a29446926u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 476, 476, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0x6ce76d5a294468e6u);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 476, 476, tqk_gain3_d64_k_g1_tile_cpu__c, tqk_gain3_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x6ce76d5a29446926u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 370, 370, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0xc68bcb5297a7fd46u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 370, 370, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0xc68bcb5297a7fd06u);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 370, 370, tqk_gain4_d64_k_g1_tile_cpu__c, tqk_gain4_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0xc68bcb5297a7fd46u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 196, 196, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0x014e72d07975e926u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 196, 196, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0x014e72d07975e8e6u);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 196, 196, tqk_q8_0_d64_k_g1_tile_cpu__c, tqk_q8_0_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x014e72d07975e926u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 64, 64, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x79eece7f41df7626u);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 64, 64, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x79eece7f41df75e6u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 476, 476, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x3a5b72ed4d39e466u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 476, 476, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x3a5b72ed4d39e426u);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 476, 476, tqk_turbo3_d64_k_g4_tile_cpu__c, tqk_turbo3_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x3a5b72ed4d39e466u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 370, 370, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x7814780de69ff686u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 370, 370, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x7814780de69ff646u);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 370, 370, tqk_turbo4_d64_k_g4_tile_cpu__c, tqk_turbo4_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x7814780de69ff686u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 476, 476, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x6ce76d5a29446926u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 476, 476, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0x6ce76d5a294468e6u);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 476, 476, tqk_gain3_d64_k_g4_tile_cpu__c, tqk_gain3_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x6ce76d5a29446926u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 370, 370, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0xc68bcb5297a7fd46u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 370, 370, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0xc68bcb5297a7fd06u);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 370, 370, tqk_gain4_d64_k_g4_tile_cpu__c, tqk_gain4_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0xc68bcb5297a7fd46u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 196, 196, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0x014e72d07975e926u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 196, 196, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0x014e72d07975e8e6u);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 196, 196, tqk_q8_0_d64_k_g4_tile_cpu__c, tqk_q8_0_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x014e72d07975e926u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 64, 64, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x79eece7f41df7626u);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 64, 64, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x79eece7f41df75e6u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 476, 476, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x3a5b72ed4d39e466u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 476, 476, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x3a5b72ed4d39e426u);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 476, 476, tqk_turbo3_d64_k_g8_tile_cpu__c, tqk_turbo3_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x3a5b72ed4d39e466u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 370, 370, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x7814780de69ff686u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 370, 370, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x7814780de69ff646u);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 370, 370, tqk_turbo4_d64_k_g8_tile_cpu__c, tqk_turbo4_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x7814780de69ff686u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 476, 476, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x6ce76d5a29446926u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 476, 476, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0x6ce76d5a294468e6u);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 476, 476, tqk_gain3_d64_k_g8_tile_cpu__c, tqk_gain3_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x6ce76d5a29446926u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 370, 370, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0xc68bcb5297a7fd46u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 370, 370, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0xc68bcb5297a7fd06u);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 370, 370, tqk_gain4_d64_k_g8_tile_cpu__c, tqk_gain4_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0xc68bcb5297a7fd46u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 196, 196, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0x014e72d07975e926u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 196, 196, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0x014e72d07975e8e6u);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 196, 196, tqk_q8_0_d64_k_g8_tile_cpu__c, tqk_q8_0_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x014e72d07975e926u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 64, 64, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x79eece7f41df7626u);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 64, 64, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x79eece7f41df75e6u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 238, 238, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x79383893badddaa6u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 238, 238, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x79383893baddda66u);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 238, 238, tqk_turbo3_d128_k_g1_tile_cpu__c, tqk_turbo3_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x79383893badddaa6u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 186, 186, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0xa679965149f24086u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 186, 186, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0xa679965149f24046u);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 186, 186, tqk_turbo4_d128_k_g1_tile_cpu__c, tqk_turbo4_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0xa679965149f24086u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 247, 247, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x9b8dfa2deee2e126u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 247, 247, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x9b8dfa2deee2e0e6u);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 247, 247, tqk_gain3_d128_k_g1_tile_cpu__c, tqk_gain3_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x9b8dfa2deee2e126u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 191, 191, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0x3920801044384e26u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 191, 191, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0x3920801044384de6u);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 191, 191, tqk_gain4_d128_k_g1_tile_cpu__c, tqk_gain4_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x3920801044384e26u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 186, 186, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0xa2d100a0c9b34446u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 186, 186, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0xa2d100a0c9b34406u);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 186, 186, tqk_q8_0_d128_k_g1_tile_cpu__c, tqk_q8_0_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0xa2d100a0c9b34446u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 32, 32, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x2e53ce6c5ad5d706u);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 32, 32, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0x2e53ce6c5ad5d6c6u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 238, 238, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x79383893badddaa6u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 238, 238, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x79383893baddda66u);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 238, 238, tqk_turbo3_d128_k_g4_tile_cpu__c, tqk_turbo3_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x79383893badddaa6u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 186, 186, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0xa679965149f24086u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 186, 186, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0xa679965149f24046u);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 186, 186, tqk_turbo4_d128_k_g4_tile_cpu__c, tqk_turbo4_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0xa679965149f24086u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 247, 247, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x9b8dfa2deee2e126u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 247, 247, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x9b8dfa2deee2e0e6u);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 247, 247, tqk_gain3_d128_k_g4_tile_cpu__c, tqk_gain3_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x9b8dfa2deee2e126u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 191, 191, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0x3920801044384e26u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 191, 191, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0x3920801044384de6u);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 191, 191, tqk_gain4_d128_k_g4_tile_cpu__c, tqk_gain4_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x3920801044384e26u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 186, 186, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0xa2d100a0c9b34446u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 186, 186, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0xa2d100a0c9b34406u);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 186, 186, tqk_q8_0_d128_k_g4_tile_cpu__c, tqk_q8_0_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0xa2d100a0c9b34446u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 32, 32, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x2e53ce6c5ad5d706u);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 32, 32, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0x2e53ce6c5ad5d6c6u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 238, 238, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x79383893badddaa6u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 238, 238, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x79383893baddda66u);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 238, 238, tqk_turbo3_d128_k_g8_tile_cpu__c, tqk_turbo3_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x79383893badddaa6u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 186, 186, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0xa679965149f24086u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 186, 186, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0xa679965149f24046u);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 186, 186, tqk_turbo4_d128_k_g8_tile_cpu__c, tqk_turbo4_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0xa679965149f24086u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 247, 247, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x9b8dfa2deee2e126u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 247, 247, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x9b8dfa2deee2e0e6u);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 247, 247, tqk_gain3_d128_k_g8_tile_cpu__c, tqk_gain3_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x9b8dfa2deee2e126u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 191, 191, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0x3920801044384e26u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 191, 191, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0x3920801044384de6u);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 191, 191, tqk_gain4_d128_k_g8_tile_cpu__c, tqk_gain4_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x3920801044384e26u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 186, 186, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0xa2d100a0c9b34446u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 186, 186, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0xa2d100a0c9b34406u);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 186, 186, tqk_q8_0_d128_k_g8_tile_cpu__c, tqk_q8_0_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0xa2d100a0c9b34446u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 32, 32, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x2e53ce6c5ad5d706u);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 32, 32, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0x2e53ce6c5ad5d6c6u);
-ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x7b8458b00bbdfab4u);
-ROWS(tq_append_d64_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x7b8458b00bbdfab4u);
-ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x5f4f95a7a058dc43u);
-ROWS(tq_append_d64_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x5f4f95a7a058dc43u);
-ROWS(tq_append_d64_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x847bf34980e82b4eu);
-ROWS(tq_append_d64_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x847bf34980e82b4eu);
-ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "rows", 1, 0xbb532e522bd8a2cdu);
-ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0xbb532e522bd8a2cdu);
-ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0xac3fc0941e981f4eu);
-ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0xac3fc0941e981f4eu);
-ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0xb91b196570be5fe6u);
-ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x306a382945f4d142u);
-ROWS(tq_append_d128_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x306a382945f4d142u);
-ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0xd4418af8e89093f3u);
-ROWS(tq_append_d128_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0xd4418af8e89093f3u);
-ROWS(tq_append_d128_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "rows", 1, 0x01ad4bb6a859af8eu);
-ROWS(tq_append_d128_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0x01ad4bb6a859af8eu);
-ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x22533d69eb047126u);
-ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x22533d69eb047126u);
-ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0x60b639f5ec538f95u);
-ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0x60b639f5ec538f95u);
-ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0x0fdcf15320ed0dbfu);
-ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0x1e4f45825f38a6d8u);
-ROWS(tq_append_d64_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0x1e4f45825f38a6d8u);
-ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x783d0dab6403d769u);
-ROWS(tq_append_d64_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x783d0dab6403d769u);
-ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x47e3a555c618fafeu);
-ROWS(tq_append_d64_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x47e3a555c618fafeu);
-ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x6ab0c845898c179fu);
-ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x6ab0c845898c179fu);
-ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0xb486dd81789a86feu);
-ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0xb486dd81789a86feu);
-ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0x204be05eeeddd366u);
-ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0xa8462baf92a5c68au);
-ROWS(tq_append_d128_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0xa8462baf92a5c68au);
-ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0x31b0369d7f1e69b9u);
-ROWS(tq_append_d128_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0x31b0369d7f1e69b9u);
-ROWS(tq_append_d128_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "rows", 1, 0xf958d9bc6445eebeu);
-ROWS(tq_append_d128_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0xf958d9bc6445eebeu);
-ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x76456deb76f09a26u);
-ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x76456deb76f09a26u);
-ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0xa192f1effb1c71d7u);
-ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0xa192f1effb1c71d7u);
-ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0x7def085e57a5866du);
-ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x7b8458b00bbdfab4u);
-ROWS(tq_dequantise_d64_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x7b8458b00bbdfab4u);
-ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x5f4f95a7a058dc43u);
-ROWS(tq_dequantise_d64_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x5f4f95a7a058dc43u);
-ROWS(tq_dequantise_d64_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x847bf34980e82b4eu);
-ROWS(tq_dequantise_d64_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x847bf34980e82b4eu);
-ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0xbb532e522bd8a2cdu);
-ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0xbb532e522bd8a2cdu);
-ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0xac3fc0941e981f4eu);
-ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0xac3fc0941e981f4eu);
-ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xb91b196570be5fe6u);
-ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x306a382945f4d142u);
-ROWS(tq_dequantise_d128_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x306a382945f4d142u);
-ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0xd4418af8e89093f3u);
-ROWS(tq_dequantise_d128_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0xd4418af8e89093f3u);
-ROWS(tq_dequantise_d128_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0x01ad4bb6a859af8eu);
-ROWS(tq_dequantise_d128_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0x01ad4bb6a859af8eu);
-ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x22533d69eb047126u);
-ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x22533d69eb047126u);
-ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0x60b639f5ec538f95u);
-ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0x60b639f5ec538f95u);
-ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x0fdcf15320ed0dbfu);
-ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0x1e4f45825f38a6d8u);
-ROWS(tq_dequantise_d64_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0x1e4f45825f38a6d8u);
-ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x783d0dab6403d769u);
-ROWS(tq_dequantise_d64_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x783d0dab6403d769u);
-ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x47e3a555c618fafeu);
-ROWS(tq_dequantise_d64_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x47e3a555c618fafeu);
-ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x6ab0c845898c179fu);
-ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x6ab0c845898c179fu);
-ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0xb486dd81789a86feu);
-ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0xb486dd81789a86feu);
-ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x204be05eeeddd366u);
-ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0xa8462baf92a5c68au);
-ROWS(tq_dequantise_d128_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0xa8462baf92a5c68au);
-ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0x31b0369d7f1e69b9u);
-ROWS(tq_dequantise_d128_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0x31b0369d7f1e69b9u);
-ROWS(tq_dequantise_d128_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0xf958d9bc6445eebeu);
-ROWS(tq_dequantise_d128_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0xf958d9bc6445eebeu);
-ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x76456deb76f09a26u);
-ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x76456deb76f09a26u);
-ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0xa192f1effb1c71d7u);
-ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0xa192f1effb1c71d7u);
-ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x7def085e57a5866du);
-ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x7b8458b00bbdfab4u);
-ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x5f4f95a7a058dc43u);
-ROWS(tq_repack_d64_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x847bf34980e82b4eu);
-ROWS(tq_repack_d64_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xbb532e522bd8a2cdu);
-ROWS(tq_repack_d64_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xac3fc0941e981f4eu);
-ROWS(tq_repack_d128_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x306a382945f4d142u);
-ROWS(tq_repack_d128_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xd4418af8e89093f3u);
-ROWS(tq_repack_d128_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x01ad4bb6a859af8eu);
-ROWS(tq_repack_d128_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x22533d69eb047126u);
-ROWS(tq_repack_d128_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x60b639f5ec538f95u);
-ROWS(tq_repack_d64_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x1e4f45825f38a6d8u);
-ROWS(tq_repack_d64_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x783d0dab6403d769u);
-ROWS(tq_repack_d64_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0x47e3a555c618fafeu);
-ROWS(tq_repack_d64_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x6ab0c845898c179fu);
-ROWS(tq_repack_d64_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0xb486dd81789a86feu);
-ROWS(tq_repack_d128_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0xa8462baf92a5c68au);
-ROWS(tq_repack_d128_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0x31b0369d7f1e69b9u);
-ROWS(tq_repack_d128_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0xf958d9bc6445eebeu);
-ROWS(tq_repack_d128_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0x76456deb76f09a26u);
-ROWS(tq_repack_d128_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0xa192f1effb1c71d7u);
-PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x3a5b72ed4d39e3e6u);
-PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3a5b72ed4d39e3e6u);
-PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x7814780de69ff606u);
-PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x7814780de69ff606u);
-PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x6ce76d5a294468a6u);
-PREFILL(tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6ce76d5a294468a6u);
-PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xc68bcb5297a7fcc6u);
-PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc68bcb5297a7fcc6u);
-PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x014e72d07975e8a6u);
-PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x014e72d07975e8a6u);
-PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x79eece7f41df75a6u);
-PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x3a5b72ed4d39e3e6u);
-PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3a5b72ed4d39e3e6u);
-PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x7814780de69ff606u);
-PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x7814780de69ff606u);
-PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x6ce76d5a294468a6u);
-PREFILL(tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6ce76d5a294468a6u);
-PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xc68bcb5297a7fcc6u);
-PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc68bcb5297a7fcc6u);
-PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x014e72d07975e8a6u);
-PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x014e72d07975e8a6u);
-PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x79eece7f41df75a6u);
-PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x3a5b72ed4d39e3e6u);
-PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3a5b72ed4d39e3e6u);
-PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x7814780de69ff606u);
-PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x7814780de69ff606u);
-PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0x6ce76d5a294468a6u);
-PREFILL(tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6ce76d5a294468a6u);
-PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xc68bcb5297a7fcc6u);
-PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xc68bcb5297a7fcc6u);
-PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0x014e72d07975e8a6u);
-PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x014e72d07975e8a6u);
-PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x79eece7f41df75a6u);
-PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x79383893baddda26u);
-PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x79383893baddda26u);
-PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0xa679965149f24006u);
-PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa679965149f24006u);
-PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x9b8dfa2deee2e0a6u);
-PREFILL(tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x9b8dfa2deee2e0a6u);
-PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0x3920801044384da6u);
-PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3920801044384da6u);
-PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0xa2d100a0c9b343c6u);
-PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa2d100a0c9b343c6u);
-PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x2e53ce6c5ad5d686u);
-PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x79383893baddda26u);
-PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x79383893baddda26u);
-PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0xa679965149f24006u);
-PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa679965149f24006u);
-PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x9b8dfa2deee2e0a6u);
-PREFILL(tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x9b8dfa2deee2e0a6u);
-PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0x3920801044384da6u);
-PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3920801044384da6u);
-PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0xa2d100a0c9b343c6u);
-PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa2d100a0c9b343c6u);
-PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x2e53ce6c5ad5d686u);
-PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x79383893baddda26u);
-PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x79383893baddda26u);
-PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0xa679965149f24006u);
-PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa679965149f24006u);
-PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x9b8dfa2deee2e0a6u);
-PREFILL(tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x9b8dfa2deee2e0a6u);
-PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0x3920801044384da6u);
-PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3920801044384da6u);
-PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0xa2d100a0c9b343c6u);
-PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa2d100a0c9b343c6u);
-PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0x2e53ce6c5ad5d686u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 476, 476, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0x3691a0e6046a13dbu);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 476, 476, tqk_turbo3_d64_k_g1_rows__c, tqk_turbo3_d64_v_g1_rows__c, "rows", 1, 0x3691a0e6046a139bu);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 476, 476, tqk_turbo3_d64_k_g1_tile_cpu__c, tqk_turbo3_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x3691a0e6046a13dbu);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 370, 370, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x3b0798a41e0f96fbu);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 370, 370, tqk_turbo4_d64_k_g1_rows__c, tqk_turbo4_d64_v_g1_rows__c, "rows", 1, 0x3b0798a41e0f96bbu);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 370, 370, tqk_turbo4_d64_k_g1_tile_cpu__c, tqk_turbo4_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0x3b0798a41e0f96fbu);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 476, 476, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0xdab3a054963c0d5bu);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 476, 476, tqk_gain3_d64_k_g1_rows__c, tqk_gain3_d64_v_g1_rows__c, "rows", 1, 0xdab3a054963c0d1bu);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 476, 476, tqk_gain3_d64_k_g1_tile_cpu__c, tqk_gain3_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0xdab3a054963c0d5bu);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 370, 370, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0xa4ab298f507ef93bu);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 370, 370, tqk_gain4_d64_k_g1_rows__c, tqk_gain4_d64_v_g1_rows__c, "rows", 1, 0xa4ab298f507ef8fbu);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 370, 370, tqk_gain4_d64_k_g1_tile_cpu__c, tqk_gain4_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0xa4ab298f507ef93bu);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 196, 196, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xfcff9ab232b1c39bu);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 196, 196, tqk_q8_0_d64_k_g1_rows__c, tqk_q8_0_d64_v_g1_rows__c, "rows", 1, 0xfcff9ab232b1c35bu);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 196, 196, tqk_q8_0_d64_k_g1_tile_cpu__c, tqk_q8_0_d64_v_g1_tile_cpu__c, "tile_cpu", 128, 0xfcff9ab232b1c39bu);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 64, 64, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x828e20e47db0f7bbu);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 64, 64, tqk_f16_d64_k_g1_rows__c, tqk_f16_d64_v_g1_rows__c, "rows", 1, 0x828e20e47db0f77bu);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 476, 476, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x3691a0e6046a13dbu);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 476, 476, tqk_turbo3_d64_k_g4_rows__c, tqk_turbo3_d64_v_g4_rows__c, "rows", 1, 0x3691a0e6046a139bu);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 476, 476, tqk_turbo3_d64_k_g4_tile_cpu__c, tqk_turbo3_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x3691a0e6046a13dbu);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 370, 370, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x3b0798a41e0f96fbu);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 370, 370, tqk_turbo4_d64_k_g4_rows__c, tqk_turbo4_d64_v_g4_rows__c, "rows", 1, 0x3b0798a41e0f96bbu);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 370, 370, tqk_turbo4_d64_k_g4_tile_cpu__c, tqk_turbo4_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0x3b0798a41e0f96fbu);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 476, 476, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0xdab3a054963c0d5bu);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 476, 476, tqk_gain3_d64_k_g4_rows__c, tqk_gain3_d64_v_g4_rows__c, "rows", 1, 0xdab3a054963c0d1bu);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 476, 476, tqk_gain3_d64_k_g4_tile_cpu__c, tqk_gain3_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0xdab3a054963c0d5bu);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 370, 370, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0xa4ab298f507ef93bu);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 370, 370, tqk_gain4_d64_k_g4_rows__c, tqk_gain4_d64_v_g4_rows__c, "rows", 1, 0xa4ab298f507ef8fbu);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 370, 370, tqk_gain4_d64_k_g4_tile_cpu__c, tqk_gain4_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0xa4ab298f507ef93bu);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 196, 196, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xfcff9ab232b1c39bu);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 196, 196, tqk_q8_0_d64_k_g4_rows__c, tqk_q8_0_d64_v_g4_rows__c, "rows", 1, 0xfcff9ab232b1c35bu);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 196, 196, tqk_q8_0_d64_k_g4_tile_cpu__c, tqk_q8_0_d64_v_g4_tile_cpu__c, "tile_cpu", 128, 0xfcff9ab232b1c39bu);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 64, 64, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x828e20e47db0f7bbu);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 64, 64, tqk_f16_d64_k_g4_rows__c, tqk_f16_d64_v_g4_rows__c, "rows", 1, 0x828e20e47db0f77bu);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 476, 476, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x3691a0e6046a13dbu);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 476, 476, tqk_turbo3_d64_k_g8_rows__c, tqk_turbo3_d64_v_g8_rows__c, "rows", 1, 0x3691a0e6046a139bu);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 476, 476, tqk_turbo3_d64_k_g8_tile_cpu__c, tqk_turbo3_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x3691a0e6046a13dbu);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 370, 370, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x3b0798a41e0f96fbu);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 370, 370, tqk_turbo4_d64_k_g8_rows__c, tqk_turbo4_d64_v_g8_rows__c, "rows", 1, 0x3b0798a41e0f96bbu);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 370, 370, tqk_turbo4_d64_k_g8_tile_cpu__c, tqk_turbo4_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0x3b0798a41e0f96fbu);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 476, 476, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0xdab3a054963c0d5bu);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 476, 476, tqk_gain3_d64_k_g8_rows__c, tqk_gain3_d64_v_g8_rows__c, "rows", 1, 0xdab3a054963c0d1bu);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 476, 476, tqk_gain3_d64_k_g8_tile_cpu__c, tqk_gain3_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0xdab3a054963c0d5bu);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 370, 370, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0xa4ab298f507ef93bu);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 370, 370, tqk_gain4_d64_k_g8_rows__c, tqk_gain4_d64_v_g8_rows__c, "rows", 1, 0xa4ab298f507ef8fbu);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 370, 370, tqk_gain4_d64_k_g8_tile_cpu__c, tqk_gain4_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0xa4ab298f507ef93bu);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 196, 196, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xfcff9ab232b1c39bu);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 196, 196, tqk_q8_0_d64_k_g8_rows__c, tqk_q8_0_d64_v_g8_rows__c, "rows", 1, 0xfcff9ab232b1c35bu);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 196, 196, tqk_q8_0_d64_k_g8_tile_cpu__c, tqk_q8_0_d64_v_g8_tile_cpu__c, "tile_cpu", 128, 0xfcff9ab232b1c39bu);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 64, 64, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x828e20e47db0f7bbu);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 64, 64, tqk_f16_d64_k_g8_rows__c, tqk_f16_d64_v_g8_rows__c, "rows", 1, 0x828e20e47db0f77bu);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 238, 238, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x653cb9512ad1977bu);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 238, 238, tqk_turbo3_d128_k_g1_rows__c, tqk_turbo3_d128_v_g1_rows__c, "rows", 1, 0x653cb9512ad1973bu);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 238, 238, tqk_turbo3_d128_k_g1_tile_cpu__c, tqk_turbo3_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x653cb9512ad1977bu);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 186, 186, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0x4f1dfc5019bb619bu);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 186, 186, tqk_turbo4_d128_k_g1_rows__c, tqk_turbo4_d128_v_g1_rows__c, "rows", 1, 0x4f1dfc5019bb615bu);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 186, 186, tqk_turbo4_d128_k_g1_tile_cpu__c, tqk_turbo4_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x4f1dfc5019bb619bu);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 247, 247, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x22748f68a9ee59fbu);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 247, 247, tqk_gain3_d128_k_g1_rows__c, tqk_gain3_d128_v_g1_rows__c, "rows", 1, 0x22748f68a9ee59bbu);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 247, 247, tqk_gain3_d128_k_g1_tile_cpu__c, tqk_gain3_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x22748f68a9ee59fbu);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 191, 191, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0x6414f861f1b776bbu);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 191, 191, tqk_gain4_d128_k_g1_rows__c, tqk_gain4_d128_v_g1_rows__c, "rows", 1, 0x6414f861f1b7767bu);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 191, 191, tqk_gain4_d128_k_g1_tile_cpu__c, tqk_gain4_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0x6414f861f1b776bbu);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 186, 186, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0xe6de74cec004415bu);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 186, 186, tqk_q8_0_d128_k_g1_rows__c, tqk_q8_0_d128_v_g1_rows__c, "rows", 1, 0xe6de74cec004411bu);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 186, 186, tqk_q8_0_d128_k_g1_tile_cpu__c, tqk_q8_0_d128_v_g1_tile_cpu__c, "tile_cpu", 128, 0xe6de74cec004415bu);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 32, 32, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0xe0815a48d2fd35dbu);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 32, 32, tqk_f16_d128_k_g1_rows__c, tqk_f16_d128_v_g1_rows__c, "rows", 1, 0xe0815a48d2fd359bu);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 238, 238, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x653cb9512ad1977bu);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 238, 238, tqk_turbo3_d128_k_g4_rows__c, tqk_turbo3_d128_v_g4_rows__c, "rows", 1, 0x653cb9512ad1973bu);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 238, 238, tqk_turbo3_d128_k_g4_tile_cpu__c, tqk_turbo3_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x653cb9512ad1977bu);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 186, 186, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0x4f1dfc5019bb619bu);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 186, 186, tqk_turbo4_d128_k_g4_rows__c, tqk_turbo4_d128_v_g4_rows__c, "rows", 1, 0x4f1dfc5019bb615bu);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 186, 186, tqk_turbo4_d128_k_g4_tile_cpu__c, tqk_turbo4_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x4f1dfc5019bb619bu);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 247, 247, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x22748f68a9ee59fbu);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 247, 247, tqk_gain3_d128_k_g4_rows__c, tqk_gain3_d128_v_g4_rows__c, "rows", 1, 0x22748f68a9ee59bbu);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 247, 247, tqk_gain3_d128_k_g4_tile_cpu__c, tqk_gain3_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x22748f68a9ee59fbu);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 191, 191, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0x6414f861f1b776bbu);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 191, 191, tqk_gain4_d128_k_g4_rows__c, tqk_gain4_d128_v_g4_rows__c, "rows", 1, 0x6414f861f1b7767bu);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 191, 191, tqk_gain4_d128_k_g4_tile_cpu__c, tqk_gain4_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0x6414f861f1b776bbu);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 186, 186, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0xe6de74cec004415bu);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 186, 186, tqk_q8_0_d128_k_g4_rows__c, tqk_q8_0_d128_v_g4_rows__c, "rows", 1, 0xe6de74cec004411bu);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 186, 186, tqk_q8_0_d128_k_g4_tile_cpu__c, tqk_q8_0_d128_v_g4_tile_cpu__c, "tile_cpu", 128, 0xe6de74cec004415bu);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 32, 32, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0xe0815a48d2fd35dbu);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 32, 32, tqk_f16_d128_k_g4_rows__c, tqk_f16_d128_v_g4_rows__c, "rows", 1, 0xe0815a48d2fd359bu);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 238, 238, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x653cb9512ad1977bu);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__c_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 238, 238, tqk_turbo3_d128_k_g8_rows__c, tqk_turbo3_d128_v_g8_rows__c, "rows", 1, 0x653cb9512ad1973bu);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__c_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 238, 238, tqk_turbo3_d128_k_g8_tile_cpu__c, tqk_turbo3_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x653cb9512ad1977bu);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 186, 186, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0x4f1dfc5019bb619bu);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__c_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 186, 186, tqk_turbo4_d128_k_g8_rows__c, tqk_turbo4_d128_v_g8_rows__c, "rows", 1, 0x4f1dfc5019bb615bu);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_tile_cpu__c_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 186, 186, tqk_turbo4_d128_k_g8_tile_cpu__c, tqk_turbo4_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x4f1dfc5019bb619bu);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 247, 247, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x22748f68a9ee59fbu);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__c_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 247, 247, tqk_gain3_d128_k_g8_rows__c, tqk_gain3_d128_v_g8_rows__c, "rows", 1, 0x22748f68a9ee59bbu);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_tile_cpu__c_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 247, 247, tqk_gain3_d128_k_g8_tile_cpu__c, tqk_gain3_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x22748f68a9ee59fbu);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 191, 191, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0x6414f861f1b776bbu);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__c_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 191, 191, tqk_gain4_d128_k_g8_rows__c, tqk_gain4_d128_v_g8_rows__c, "rows", 1, 0x6414f861f1b7767bu);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_tile_cpu__c_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 191, 191, tqk_gain4_d128_k_g8_tile_cpu__c, tqk_gain4_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0x6414f861f1b776bbu);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 186, 186, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0xe6de74cec004415bu);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__c_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 186, 186, tqk_q8_0_d128_k_g8_rows__c, tqk_q8_0_d128_v_g8_rows__c, "rows", 1, 0xe6de74cec004411bu);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__c_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 186, 186, tqk_q8_0_d128_k_g8_tile_cpu__c, tqk_q8_0_d128_v_g8_tile_cpu__c, "tile_cpu", 128, 0xe6de74cec004415bu);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 32, 32, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0xe0815a48d2fd35dbu);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__c_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 32, 32, tqk_f16_d128_k_g8_rows__c, tqk_f16_d128_v_g8_rows__c, "rows", 1, 0xe0815a48d2fd359bu);
+ROWS(tq_append_d64_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0xc89cae9bafe67584u);
+ROWS(tq_append_d64_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0xc89cae9bafe67584u);
+ROWS(tq_append_d64_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x9ceef69bd8becc8bu);
+ROWS(tq_append_d64_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x9ceef69bd8becc8bu);
+ROWS(tq_append_d64_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x179d9e0ecd29df38u);
+ROWS(tq_append_d64_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x179d9e0ecd29df38u);
+ROWS(tq_append_d64_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x13456affb19ab3b9u);
+ROWS(tq_append_d64_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x13456affb19ab3b9u);
+ROWS(tq_append_d64_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0xb0d738997cbbe7c6u);
+ROWS(tq_append_d64_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0xb0d738997cbbe7c6u);
+ROWS(tq_append_d64_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__c, NULL, "rows", 1, 0xaa394a9a35632245u);
+ROWS(tq_append_d128_kturbo3_rows__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x45d26e437d1abd07u);
+ROWS(tq_append_d128_kturbo3_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x45d26e437d1abd07u);
+ROWS(tq_append_d128_kturbo4_rows__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0x5864a72a748d38d6u);
+ROWS(tq_append_d128_kturbo4_tile_cpu__c, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0x5864a72a748d38d6u);
+ROWS(tq_append_d128_kgain3_rows__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "rows", 1, 0xdd2085aa403e9973u);
+ROWS(tq_append_d128_kgain3_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0xdd2085aa403e9973u);
+ROWS(tq_append_d128_kgain4_rows__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x84b3eb5bbdc96d4du);
+ROWS(tq_append_d128_kgain4_tile_cpu__c, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x84b3eb5bbdc96d4du);
+ROWS(tq_append_d128_kq8_0_rows__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0xb3671be525a3d198u);
+ROWS(tq_append_d128_kq8_0_tile_cpu__c, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0xb3671be525a3d198u);
+ROWS(tq_append_d128_kf16_rows__c, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__c, NULL, "rows", 1, 0x0d3cea336804fe74u);
+ROWS(tq_append_d64_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "rows", 1, 0xe5e849e5c879f652u);
+ROWS(tq_append_d64_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__c, NULL, "tile_cpu", 128, 0xe5e849e5c879f652u);
+ROWS(tq_append_d64_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "rows", 1, 0x160bf9a3b947226bu);
+ROWS(tq_append_d64_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__c, NULL, "tile_cpu", 128, 0x160bf9a3b947226bu);
+ROWS(tq_append_d64_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "rows", 1, 0x3b0959e13d08861eu);
+ROWS(tq_append_d64_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__c, NULL, "tile_cpu", 128, 0x3b0959e13d08861eu);
+ROWS(tq_append_d64_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "rows", 1, 0x0959162b12da9d7du);
+ROWS(tq_append_d64_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__c, NULL, "tile_cpu", 128, 0x0959162b12da9d7du);
+ROWS(tq_append_d64_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "rows", 1, 0xc41bb9b429ec33d0u);
+ROWS(tq_append_d64_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__c, NULL, "tile_cpu", 128, 0xc41bb9b429ec33d0u);
+ROWS(tq_append_d64_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__c, NULL, "rows", 1, 0x50482de5bc442d71u);
+ROWS(tq_append_d128_vturbo3_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "rows", 1, 0x975da2a921ad326fu);
+ROWS(tq_append_d128_vturbo3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__c, NULL, "tile_cpu", 128, 0x975da2a921ad326fu);
+ROWS(tq_append_d128_vturbo4_rows__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "rows", 1, 0x6eacacc1192480c0u);
+ROWS(tq_append_d128_vturbo4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__c, NULL, "tile_cpu", 128, 0x6eacacc1192480c0u);
+ROWS(tq_append_d128_vgain3_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "rows", 1, 0xbd476159dda61883u);
+ROWS(tq_append_d128_vgain3_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__c, NULL, "tile_cpu", 128, 0xbd476159dda61883u);
+ROWS(tq_append_d128_vgain4_rows__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "rows", 1, 0x575464a1a7e46169u);
+ROWS(tq_append_d128_vgain4_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__c, NULL, "tile_cpu", 128, 0x575464a1a7e46169u);
+ROWS(tq_append_d128_vq8_0_rows__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "rows", 1, 0xab6ab0850e56c7beu);
+ROWS(tq_append_d128_vq8_0_tile_cpu__c, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__c, NULL, "tile_cpu", 128, 0xab6ab0850e56c7beu);
+ROWS(tq_append_d128_vf16_rows__c, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__c, NULL, "rows", 1, 0x4b37c7b0deee8f62u);
+ROWS(tq_dequantise_d64_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0xc89cae9bafe67584u);
+ROWS(tq_dequantise_d64_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0xc89cae9bafe67584u);
+ROWS(tq_dequantise_d64_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x9ceef69bd8becc8bu);
+ROWS(tq_dequantise_d64_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x9ceef69bd8becc8bu);
+ROWS(tq_dequantise_d64_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x179d9e0ecd29df38u);
+ROWS(tq_dequantise_d64_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x179d9e0ecd29df38u);
+ROWS(tq_dequantise_d64_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x13456affb19ab3b9u);
+ROWS(tq_dequantise_d64_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x13456affb19ab3b9u);
+ROWS(tq_dequantise_d64_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0xb0d738997cbbe7c6u);
+ROWS(tq_dequantise_d64_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0xb0d738997cbbe7c6u);
+ROWS(tq_dequantise_d64_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0xaa394a9a35632245u);
+ROWS(tq_dequantise_d128_kturbo3_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x45d26e437d1abd07u);
+ROWS(tq_dequantise_d128_kturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x45d26e437d1abd07u);
+ROWS(tq_dequantise_d128_kturbo4_rows__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0x5864a72a748d38d6u);
+ROWS(tq_dequantise_d128_kturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0x5864a72a748d38d6u);
+ROWS(tq_dequantise_d128_kgain3_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0xdd2085aa403e9973u);
+ROWS(tq_dequantise_d128_kgain3_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0xdd2085aa403e9973u);
+ROWS(tq_dequantise_d128_kgain4_rows__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x84b3eb5bbdc96d4du);
+ROWS(tq_dequantise_d128_kgain4_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x84b3eb5bbdc96d4du);
+ROWS(tq_dequantise_d128_kq8_0_rows__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0xb3671be525a3d198u);
+ROWS(tq_dequantise_d128_kq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0xb3671be525a3d198u);
+ROWS(tq_dequantise_d128_kf16_rows__c, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x0d3cea336804fe74u);
+ROWS(tq_dequantise_d64_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "rows", 1, 0xe5e849e5c879f652u);
+ROWS(tq_dequantise_d64_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__c, "tile_cpu", 128, 0xe5e849e5c879f652u);
+ROWS(tq_dequantise_d64_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "rows", 1, 0x160bf9a3b947226bu);
+ROWS(tq_dequantise_d64_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__c, "tile_cpu", 128, 0x160bf9a3b947226bu);
+ROWS(tq_dequantise_d64_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "rows", 1, 0x3b0959e13d08861eu);
+ROWS(tq_dequantise_d64_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__c, "tile_cpu", 128, 0x3b0959e13d08861eu);
+ROWS(tq_dequantise_d64_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "rows", 1, 0x0959162b12da9d7du);
+ROWS(tq_dequantise_d64_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__c, "tile_cpu", 128, 0x0959162b12da9d7du);
+ROWS(tq_dequantise_d64_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "rows", 1, 0xc41bb9b429ec33d0u);
+ROWS(tq_dequantise_d64_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__c, "tile_cpu", 128, 0xc41bb9b429ec33d0u);
+ROWS(tq_dequantise_d64_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__c, "rows", 1, 0x50482de5bc442d71u);
+ROWS(tq_dequantise_d128_vturbo3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "rows", 1, 0x975da2a921ad326fu);
+ROWS(tq_dequantise_d128_vturbo3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__c, "tile_cpu", 128, 0x975da2a921ad326fu);
+ROWS(tq_dequantise_d128_vturbo4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "rows", 1, 0x6eacacc1192480c0u);
+ROWS(tq_dequantise_d128_vturbo4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__c, "tile_cpu", 128, 0x6eacacc1192480c0u);
+ROWS(tq_dequantise_d128_vgain3_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "rows", 1, 0xbd476159dda61883u);
+ROWS(tq_dequantise_d128_vgain3_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__c, "tile_cpu", 128, 0xbd476159dda61883u);
+ROWS(tq_dequantise_d128_vgain4_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "rows", 1, 0x575464a1a7e46169u);
+ROWS(tq_dequantise_d128_vgain4_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__c, "tile_cpu", 128, 0x575464a1a7e46169u);
+ROWS(tq_dequantise_d128_vq8_0_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "rows", 1, 0xab6ab0850e56c7beu);
+ROWS(tq_dequantise_d128_vq8_0_tile_cpu__c, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__c, "tile_cpu", 128, 0xab6ab0850e56c7beu);
+ROWS(tq_dequantise_d128_vf16_rows__c, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__c, "rows", 1, 0x4b37c7b0deee8f62u);
+ROWS(tq_repack_d64_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xc89cae9bafe67584u);
+ROWS(tq_repack_d64_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x9ceef69bd8becc8bu);
+ROWS(tq_repack_d64_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x179d9e0ecd29df38u);
+ROWS(tq_repack_d64_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x13456affb19ab3b9u);
+ROWS(tq_repack_d64_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xb0d738997cbbe7c6u);
+ROWS(tq_repack_d128_kturbo3_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x45d26e437d1abd07u);
+ROWS(tq_repack_d128_kturbo4_tile_cpu__c, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x5864a72a748d38d6u);
+ROWS(tq_repack_d128_kgain3_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xdd2085aa403e9973u);
+ROWS(tq_repack_d128_kgain4_tile_cpu__c, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x84b3eb5bbdc96d4du);
+ROWS(tq_repack_d128_kq8_0_tile_cpu__c, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xb3671be525a3d198u);
+ROWS(tq_repack_d64_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0xe5e849e5c879f652u);
+ROWS(tq_repack_d64_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x160bf9a3b947226bu);
+ROWS(tq_repack_d64_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0x3b0959e13d08861eu);
+ROWS(tq_repack_d64_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x0959162b12da9d7du);
+ROWS(tq_repack_d64_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0xc41bb9b429ec33d0u);
+ROWS(tq_repack_d128_vturbo3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x975da2a921ad326fu);
+ROWS(tq_repack_d128_vturbo4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0x6eacacc1192480c0u);
+ROWS(tq_repack_d128_vgain3_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0xbd476159dda61883u);
+ROWS(tq_repack_d128_vgain4_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0x575464a1a7e46169u);
+ROWS(tq_repack_d128_vq8_0_tile_cpu__c, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0xab6ab0850e56c7beu);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x3691a0e6046a135bu);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3691a0e6046a135bu);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x3b0798a41e0f967bu);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3b0798a41e0f967bu);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0xdab3a054963c0cdbu);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xdab3a054963c0cdbu);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xa4ab298f507ef8bbu);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa4ab298f507ef8bbu);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xfcff9ab232b1c31bu);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xfcff9ab232b1c31bu);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x828e20e47db0f73bu);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x3691a0e6046a135bu);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3691a0e6046a135bu);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x3b0798a41e0f967bu);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3b0798a41e0f967bu);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0xdab3a054963c0cdbu);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xdab3a054963c0cdbu);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xa4ab298f507ef8bbu);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa4ab298f507ef8bbu);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xfcff9ab232b1c31bu);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xfcff9ab232b1c31bu);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x828e20e47db0f73bu);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__c, tqk_turbo3_d64_v_panel_rows__c, "rows", 1, 0x3691a0e6046a135bu);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__c, tqk_turbo3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3691a0e6046a135bu);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__c, tqk_turbo4_d64_v_panel_rows__c, "rows", 1, 0x3b0798a41e0f967bu);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_tile_cpu__c, tqk_turbo4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0x3b0798a41e0f967bu);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_rows__c, tqk_gain3_d64_v_panel_rows__c, "rows", 1, 0xdab3a054963c0cdbu);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_tile_cpu__c, tqk_gain3_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xdab3a054963c0cdbu);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_rows__c, tqk_gain4_d64_v_panel_rows__c, "rows", 1, 0xa4ab298f507ef8bbu);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__c, tqk_gain4_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xa4ab298f507ef8bbu);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__c, tqk_q8_0_d64_v_panel_rows__c, "rows", 1, 0xfcff9ab232b1c31bu);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__c, tqk_q8_0_d64_v_panel_tile_cpu__c, "tile_cpu", 128, 0xfcff9ab232b1c31bu);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__c, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__c, tqk_f16_d64_v_panel_rows__c, "rows", 1, 0x828e20e47db0f73bu);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x653cb9512ad196fbu);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x653cb9512ad196fbu);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x4f1dfc5019bb611bu);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x4f1dfc5019bb611bu);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x22748f68a9ee597bu);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x22748f68a9ee597bu);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0x6414f861f1b7763bu);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6414f861f1b7763bu);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0xe6de74cec00440dbu);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe6de74cec00440dbu);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xe0815a48d2fd355bu);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x653cb9512ad196fbu);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x653cb9512ad196fbu);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x4f1dfc5019bb611bu);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x4f1dfc5019bb611bu);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x22748f68a9ee597bu);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x22748f68a9ee597bu);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0x6414f861f1b7763bu);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6414f861f1b7763bu);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0xe6de74cec00440dbu);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe6de74cec00440dbu);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xe0815a48d2fd355bu);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__c, tqk_turbo3_d128_v_panel_rows__c, "rows", 1, 0x653cb9512ad196fbu);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__c, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__c, tqk_turbo3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x653cb9512ad196fbu);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__c, tqk_turbo4_d128_v_panel_rows__c, "rows", 1, 0x4f1dfc5019bb611bu);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__c, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_tile_cpu__c, tqk_turbo4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x4f1dfc5019bb611bu);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_rows__c, tqk_gain3_d128_v_panel_rows__c, "rows", 1, 0x22748f68a9ee597bu);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__c, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_tile_cpu__c, tqk_gain3_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x22748f68a9ee597bu);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_rows__c, tqk_gain4_d128_v_panel_rows__c, "rows", 1, 0x6414f861f1b7763bu);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__c, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__c, tqk_gain4_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0x6414f861f1b7763bu);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__c, tqk_q8_0_d128_v_panel_rows__c, "rows", 1, 0xe6de74cec00440dbu);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__c, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__c, tqk_q8_0_d128_v_panel_tile_cpu__c, "tile_cpu", 128, 0xe6de74cec00440dbu);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__c, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__c, tqk_f16_d128_v_panel_rows__c, "rows", 1, 0xe0815a48d2fd355bu);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo3_vturbo3_rows__c_t128,

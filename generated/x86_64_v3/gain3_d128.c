@@ -26,12 +26,12 @@ enum {
     BLOCK_UNITS = UNITS + 0,
     ALL_UNITS = N_BLOCKS * UNITS,
     QUADS = TQ_MAX_TILE / 4,
-    /* A tile: the payload of its groups of keys (K) or sets of units (V), then its headers, [half][key]. */
-    GROUP_BYTES = TQ_GROUP * (4 * N_BLOCKS * BLOCK_WORDS + 2 * HALF),
-    HEADERS_AT = TQ_MAX_TILE / TQ_GROUP * GROUP_BYTES,
     HALVES = HEADER / 2, /* of a block's header */
     KEY_HALVES = N_BLOCKS * HALVES,
+    /* A tile: its headers, [half][key], then the payload of its groups of keys (K) or sets of units (V). */
     HALVES_STRIDE = 2 * TQ_MAX_TILE,
+    PAYLOAD_AT = KEY_HALVES * HALVES_STRIDE,
+    GROUP_BYTES = TQ_GROUP * (4 * N_BLOCKS * BLOCK_WORDS + 2 * HALF),
     STAGE_STRIDE = (ROW_BYTES + OVERREAD + 63) / 64 * 64,
     SUM_VECTORS = 1, /* vectors of integers that one vector of sums takes */
     MAX_VECTORS = 2, /* of keys that are multiplied at a time */
@@ -107,7 +107,7 @@ TQV_INLINE sums sums_from(tqv_bits x) {
 /* Halves first, first + step, ... of the headers of a step's keys, as a tile has them; rows: gathered in `out`. */
 TQV_INLINE const uint8_t *headers_of(const int tiled, const tq_keys *keys, const int first, const int step, uint8_t *out) {
     if (tiled)
-        return keys->group[0] + HEADERS_AT;
+        return keys->group[0];
     uint8_t stage[STAGE_BYTES];
     int g = 0;
     do {
@@ -329,9 +329,9 @@ TQV_INLINE void score_some(const int gqa, const int uniform, const int first_hea
                       tqv_mul(total[h][v], tqv_set1(q->factor[first_head + h])));
 }
 
-TQV_SPECIALISE void score_batch(const int gqa, const int uniform, const batch *batch) {
-    const int n = score_vectors(gqa), heads = score_heads(gqa);
-    for (int i = 0; i < TQ_GROUP || i < n * TQV_LANES; i += n * TQV_LANES) {
+TQV_SPECIALISE void score_batch(const int gqa, const int in_order, const int uniform, const batch *batch) {
+    const int n = in_order ? 1 : score_vectors(gqa), heads = score_heads(gqa);
+    for (int i = 0; i < TQ_GROUP || i < score_vectors(gqa) * TQV_LANES; i += n * TQV_LANES) {
         score_some(gqa, uniform, 0, heads, n, batch, i);
         if (heads < gqa)
             score_some(gqa, uniform, heads, gqa - heads, n, batch, i);
@@ -351,7 +351,7 @@ TQV_INLINE void score(const int gqa, const int tiled, const query *q, const tq_k
     const ahead ahead = ahead_of(tiled, keys, ROW_BYTES);
     const score_batch_fn run = uniform;
     for (int g = 0; g * TQ_GROUP < keys->n; g += groups) {
-        const uint8_t *payload = tiled ? keys->group[0] + g * GROUP_BYTES : repacked;
+        const uint8_t *payload = tiled ? keys->group[0] + PAYLOAD_AT + g * GROUP_BYTES : repacked;
         for (int j = 0; !tiled && j < groups && (g + j) * TQ_GROUP < keys->n; j++)
             repack_keys(keys, g + j, repacked + j * GROUP_BYTES); /* groups that are not there score anything */
         const batch batch = {q, payload, headers + 2 * g * TQ_GROUP, &ahead, g, scores + g * TQ_GROUP};
@@ -592,7 +592,7 @@ TQV_INLINE void accumulate(const int gqa, const int tiled, const tq_keys *keys, 
     gains gains;
     s.gains = &gains;
     for (int first = 0; first < 4; first += 4) {
-        s.payload = tiled ? keys->group[0] + 16 * QUADS * UNIT_WORDS * first : repacked;
+        s.payload = tiled ? keys->group[0] + PAYLOAD_AT + 16 * QUADS * UNIT_WORDS * first : repacked;
         if (!tiled)
             repack_set(keys, 4, first, 3, 0, repacked);
         load_gains(4, headers + first / BLOCK_UNITS * HALVES * HALVES_STRIDE, first % BLOCK_UNITS, &gains);
@@ -625,7 +625,7 @@ static void prepare_g1(const float *q, size_t q_head_stride, float factor, void 
     prepare(1, q, q_head_stride, factor, prepared);
 }
 static void score_1_g1(const batch *batch) {
-    score_batch(1, 1, batch);
+    score_batch(1, 0, 1, batch);
 }
 static void accumulate_set4_single_g1(const set *s) {
     accumulate_set(1, 4, 1, 0, s);
@@ -658,7 +658,7 @@ static void prepare_g4(const float *q, size_t q_head_stride, float factor, void 
     prepare(4, q, q_head_stride, factor, prepared);
 }
 static void score_1_g4(const batch *batch) {
-    score_batch(4, 1, batch);
+    score_batch(4, 0, 1, batch);
 }
 static void accumulate_set4_single_g4(const set *s) {
     accumulate_set(4, 4, 1, 0, s);
@@ -691,7 +691,7 @@ static void prepare_g8(const float *q, size_t q_head_stride, float factor, void 
     prepare(8, q, q_head_stride, factor, prepared);
 }
 static void score_1_g8(const batch *batch) {
-    score_batch(8, 1, batch);
+    score_batch(8, 0, 1, batch);
 }
 static void accumulate_set4_single_g8(const set *s) {
     accumulate_set(8, 4, 1, 0, s);
@@ -812,14 +812,14 @@ static const uint8_t *payload_rows(const tq_keys *keys, int g, uint8_t *buffer) 
 
 static const uint8_t *payload_k_tile(const tq_keys *keys, int g, uint8_t *buffer) {
     (void)buffer;
-    return keys->group[0] + g * GROUP_BYTES;
+    return keys->group[0] + PAYLOAD_AT + g * GROUP_BYTES;
 }
 
 /* Where the words of some units lie in tiles of V, see docs/formats.md. */
 typedef struct unit_set {
     int at, step, columns, words, first_word;
 } unit_set;
-static const unit_set V_SETS[] = {{0, 192, 4, 3, 0}};
+static const unit_set V_SETS[] = {{768, 192, 4, 3, 0}};
 
 /* One word of four keys, 64 bytes, from [column / 2][byte of the word][column % 2][key] to [column][key][byte]. */
 static void transpose_quads(const uint8_t *from, uint32_t out[4][4]) {

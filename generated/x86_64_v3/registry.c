@@ -14,14 +14,14 @@ static const int8_t CENTROIDS_TURBO3_D64[] = {-113, -71, -40, -13, 13, 40, 71, 1
 static const uint32_t K_SIGNS_TURBO3_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_TURBO3_D64[] = {0x875b9307, 0xc7b81777};
 static const tq_piece PIECES_TURBO3_D64[] = {
-    {TQ_PIECE_HEADER, 0, 3072, 0, 3072, 0, 0, 0},
-    {TQ_PIECE_HEADER, 14, 3328, 0, 3328, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 384, 0, 192, 2, 0},
-    {TQ_PIECE_WORD, 6, 64, 384, 64, 192, 2, 0},
-    {TQ_PIECE_WORD, 10, 128, 384, 128, 192, 2, 0},
-    {TQ_PIECE_WORD, 16, 192, 384, 0, 192, 2, 1},
-    {TQ_PIECE_WORD, 20, 256, 384, 64, 192, 2, 1},
-    {TQ_PIECE_WORD, 24, 320, 384, 128, 192, 2, 1},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 14, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 512, 384, 512, 192, 2, 0},
+    {TQ_PIECE_WORD, 6, 576, 384, 576, 192, 2, 0},
+    {TQ_PIECE_WORD, 10, 640, 384, 640, 192, 2, 0},
+    {TQ_PIECE_WORD, 16, 704, 384, 512, 192, 2, 1},
+    {TQ_PIECE_WORD, 20, 768, 384, 576, 192, 2, 1},
+    {TQ_PIECE_WORD, 24, 832, 384, 640, 192, 2, 1},
 };
 static const tq_format_spec SPEC_TURBO3_D64 = {
     .name = "turbo3",
@@ -50,16 +50,16 @@ static const int8_t CENTROIDS_TURBO4_D64[] = {-122, -93, -73, -57, -43, -30, -18
 static const uint32_t K_SIGNS_TURBO4_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_TURBO4_D64[] = {0x875b9307, 0xc7b81777};
 static const tq_piece PIECES_TURBO4_D64[] = {
-    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
-    {TQ_PIECE_HEADER, 18, 4352, 0, 4352, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 512, 0, 256, 2, 0},
-    {TQ_PIECE_WORD, 6, 64, 512, 64, 256, 2, 0},
-    {TQ_PIECE_WORD, 10, 128, 512, 128, 256, 2, 0},
-    {TQ_PIECE_WORD, 14, 192, 512, 192, 256, 2, 0},
-    {TQ_PIECE_WORD, 20, 256, 512, 0, 256, 2, 1},
-    {TQ_PIECE_WORD, 24, 320, 512, 64, 256, 2, 1},
-    {TQ_PIECE_WORD, 28, 384, 512, 128, 256, 2, 1},
-    {TQ_PIECE_WORD, 32, 448, 512, 192, 256, 2, 1},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 18, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 512, 512, 512, 256, 2, 0},
+    {TQ_PIECE_WORD, 6, 576, 512, 576, 256, 2, 0},
+    {TQ_PIECE_WORD, 10, 640, 512, 640, 256, 2, 0},
+    {TQ_PIECE_WORD, 14, 704, 512, 704, 256, 2, 0},
+    {TQ_PIECE_WORD, 20, 768, 512, 512, 256, 2, 1},
+    {TQ_PIECE_WORD, 24, 832, 512, 576, 256, 2, 1},
+    {TQ_PIECE_WORD, 28, 896, 512, 640, 256, 2, 1},
+    {TQ_PIECE_WORD, 32, 960, 512, 704, 256, 2, 1},
 };
 static const tq_format_spec SPEC_TURBO4_D64 = {
     .name = "turbo4",
@@ -89,14 +89,14 @@ static const int8_t GAINS_GAIN3_D64[] = {28, 33, 36, 40, 44, 49, 55, 63, -28, -3
 static const uint32_t K_SIGNS_GAIN3_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_GAIN3_D64[] = {0x875b9307, 0xc7b81777};
 static const tq_piece PIECES_GAIN3_D64[] = {
-    {TQ_PIECE_HEADER, 0, 3072, 0, 3072, 0, 0, 0},
-    {TQ_PIECE_HEADER, 2, 3328, 0, 3328, 0, 0, 0},
-    {TQ_PIECE_WORD, 4, 0, 384, 0, 192, 2, 0},
-    {TQ_PIECE_WORD, 8, 64, 384, 64, 192, 2, 0},
-    {TQ_PIECE_WORD, 12, 128, 384, 128, 192, 2, 0},
-    {TQ_PIECE_WORD, 16, 192, 384, 0, 192, 2, 1},
-    {TQ_PIECE_WORD, 20, 256, 384, 64, 192, 2, 1},
-    {TQ_PIECE_WORD, 24, 320, 384, 128, 192, 2, 1},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_WORD, 4, 512, 384, 512, 192, 2, 0},
+    {TQ_PIECE_WORD, 8, 576, 384, 576, 192, 2, 0},
+    {TQ_PIECE_WORD, 12, 640, 384, 640, 192, 2, 0},
+    {TQ_PIECE_WORD, 16, 704, 384, 512, 192, 2, 1},
+    {TQ_PIECE_WORD, 20, 768, 384, 576, 192, 2, 1},
+    {TQ_PIECE_WORD, 24, 832, 384, 640, 192, 2, 1},
 };
 static const tq_format_spec SPEC_GAIN3_D64 = {
     .name = "gain3",
@@ -127,16 +127,16 @@ static const int8_t GAINS_GAIN4_D64[] = {24, 26, 28, 30, 32, 34, 35, 37, 39, 42,
 static const uint32_t K_SIGNS_GAIN4_D64[] = {0xc7ab5605, 0xb667b903};
 static const uint32_t V_SIGNS_GAIN4_D64[] = {0x875b9307, 0xc7b81777};
 static const tq_piece PIECES_GAIN4_D64[] = {
-    {TQ_PIECE_HEADER, 0, 4096, 0, 4096, 0, 0, 0},
-    {TQ_PIECE_HEADER, 2, 4352, 0, 4352, 0, 0, 0},
-    {TQ_PIECE_WORD, 4, 0, 512, 0, 256, 2, 0},
-    {TQ_PIECE_WORD, 8, 64, 512, 64, 256, 2, 0},
-    {TQ_PIECE_WORD, 12, 128, 512, 128, 256, 2, 0},
-    {TQ_PIECE_WORD, 16, 192, 512, 192, 256, 2, 0},
-    {TQ_PIECE_WORD, 20, 256, 512, 0, 256, 2, 1},
-    {TQ_PIECE_WORD, 24, 320, 512, 64, 256, 2, 1},
-    {TQ_PIECE_WORD, 28, 384, 512, 128, 256, 2, 1},
-    {TQ_PIECE_WORD, 32, 448, 512, 192, 256, 2, 1},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_WORD, 4, 512, 512, 512, 256, 2, 0},
+    {TQ_PIECE_WORD, 8, 576, 512, 576, 256, 2, 0},
+    {TQ_PIECE_WORD, 12, 640, 512, 640, 256, 2, 0},
+    {TQ_PIECE_WORD, 16, 704, 512, 704, 256, 2, 0},
+    {TQ_PIECE_WORD, 20, 768, 512, 512, 256, 2, 1},
+    {TQ_PIECE_WORD, 24, 832, 512, 576, 256, 2, 1},
+    {TQ_PIECE_WORD, 28, 896, 512, 640, 256, 2, 1},
+    {TQ_PIECE_WORD, 32, 960, 512, 704, 256, 2, 1},
 };
 static const tq_format_spec SPEC_GAIN4_D64 = {
     .name = "gain4",
@@ -163,24 +163,24 @@ static const tq_chunk CHUNKS_Q8_0_D64[] = {
 };
 static const float STEPS_Q8_0_D64[] = {0x1p+0f};
 static const tq_piece PIECES_Q8_0_D64[] = {
-    {TQ_PIECE_HEADER, 0, 8192, 0, 8192, 0, 0, 0},
-    {TQ_PIECE_HEADER, 34, 8448, 0, 8448, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 1024, 0, 512, 2, 0},
-    {TQ_PIECE_WORD, 6, 64, 1024, 64, 512, 2, 0},
-    {TQ_PIECE_WORD, 10, 128, 1024, 128, 512, 2, 0},
-    {TQ_PIECE_WORD, 14, 192, 1024, 192, 512, 2, 0},
-    {TQ_PIECE_WORD, 18, 256, 1024, 256, 512, 2, 0},
-    {TQ_PIECE_WORD, 22, 320, 1024, 320, 512, 2, 0},
-    {TQ_PIECE_WORD, 26, 384, 1024, 384, 512, 2, 0},
-    {TQ_PIECE_WORD, 30, 448, 1024, 448, 512, 2, 0},
-    {TQ_PIECE_WORD, 36, 512, 1024, 0, 512, 2, 1},
-    {TQ_PIECE_WORD, 40, 576, 1024, 64, 512, 2, 1},
-    {TQ_PIECE_WORD, 44, 640, 1024, 128, 512, 2, 1},
-    {TQ_PIECE_WORD, 48, 704, 1024, 192, 512, 2, 1},
-    {TQ_PIECE_WORD, 52, 768, 1024, 256, 512, 2, 1},
-    {TQ_PIECE_WORD, 56, 832, 1024, 320, 512, 2, 1},
-    {TQ_PIECE_WORD, 60, 896, 1024, 384, 512, 2, 1},
-    {TQ_PIECE_WORD, 64, 960, 1024, 448, 512, 2, 1},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 34, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 512, 1024, 512, 512, 2, 0},
+    {TQ_PIECE_WORD, 6, 576, 1024, 576, 512, 2, 0},
+    {TQ_PIECE_WORD, 10, 640, 1024, 640, 512, 2, 0},
+    {TQ_PIECE_WORD, 14, 704, 1024, 704, 512, 2, 0},
+    {TQ_PIECE_WORD, 18, 768, 1024, 768, 512, 2, 0},
+    {TQ_PIECE_WORD, 22, 832, 1024, 832, 512, 2, 0},
+    {TQ_PIECE_WORD, 26, 896, 1024, 896, 512, 2, 0},
+    {TQ_PIECE_WORD, 30, 960, 1024, 960, 512, 2, 0},
+    {TQ_PIECE_WORD, 36, 1024, 1024, 512, 512, 2, 1},
+    {TQ_PIECE_WORD, 40, 1088, 1024, 576, 512, 2, 1},
+    {TQ_PIECE_WORD, 44, 1152, 1024, 640, 512, 2, 1},
+    {TQ_PIECE_WORD, 48, 1216, 1024, 704, 512, 2, 1},
+    {TQ_PIECE_WORD, 52, 1280, 1024, 768, 512, 2, 1},
+    {TQ_PIECE_WORD, 56, 1344, 1024, 832, 512, 2, 1},
+    {TQ_PIECE_WORD, 60, 1408, 1024, 896, 512, 2, 1},
+    {TQ_PIECE_WORD, 64, 1472, 1024, 960, 512, 2, 1},
 };
 static const tq_format_spec SPEC_Q8_0_D64 = {
     .name = "q8_0",
@@ -216,22 +216,22 @@ static const int8_t CENTROIDS_TURBO3_D128[] = {-113, -71, -40, -13, 13, 40, 71, 
 static const uint32_t K_SIGNS_TURBO3_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_TURBO3_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
 static const tq_piece PIECES_TURBO3_D128[] = {
-    {TQ_PIECE_HEADER, 0, 6144, 0, 6144, 0, 0, 0},
-    {TQ_PIECE_HEADER, 14, 6400, 0, 6400, 0, 0, 0},
-    {TQ_PIECE_HEADER, 28, 6656, 0, 6656, 0, 0, 0},
-    {TQ_PIECE_HEADER, 42, 6912, 0, 6912, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 768, 0, 192, 4, 0},
-    {TQ_PIECE_WORD, 6, 64, 768, 64, 192, 4, 0},
-    {TQ_PIECE_WORD, 10, 128, 768, 128, 192, 4, 0},
-    {TQ_PIECE_WORD, 16, 192, 768, 0, 192, 4, 1},
-    {TQ_PIECE_WORD, 20, 256, 768, 64, 192, 4, 1},
-    {TQ_PIECE_WORD, 24, 320, 768, 128, 192, 4, 1},
-    {TQ_PIECE_WORD, 30, 384, 768, 0, 192, 4, 2},
-    {TQ_PIECE_WORD, 34, 448, 768, 64, 192, 4, 2},
-    {TQ_PIECE_WORD, 38, 512, 768, 128, 192, 4, 2},
-    {TQ_PIECE_WORD, 44, 576, 768, 0, 192, 4, 3},
-    {TQ_PIECE_WORD, 48, 640, 768, 64, 192, 4, 3},
-    {TQ_PIECE_WORD, 52, 704, 768, 128, 192, 4, 3},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 14, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_HEADER, 28, 512, 0, 512, 0, 0, 0},
+    {TQ_PIECE_HEADER, 42, 768, 0, 768, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 1024, 768, 1024, 192, 4, 0},
+    {TQ_PIECE_WORD, 6, 1088, 768, 1088, 192, 4, 0},
+    {TQ_PIECE_WORD, 10, 1152, 768, 1152, 192, 4, 0},
+    {TQ_PIECE_WORD, 16, 1216, 768, 1024, 192, 4, 1},
+    {TQ_PIECE_WORD, 20, 1280, 768, 1088, 192, 4, 1},
+    {TQ_PIECE_WORD, 24, 1344, 768, 1152, 192, 4, 1},
+    {TQ_PIECE_WORD, 30, 1408, 768, 1024, 192, 4, 2},
+    {TQ_PIECE_WORD, 34, 1472, 768, 1088, 192, 4, 2},
+    {TQ_PIECE_WORD, 38, 1536, 768, 1152, 192, 4, 2},
+    {TQ_PIECE_WORD, 44, 1600, 768, 1024, 192, 4, 3},
+    {TQ_PIECE_WORD, 48, 1664, 768, 1088, 192, 4, 3},
+    {TQ_PIECE_WORD, 52, 1728, 768, 1152, 192, 4, 3},
 };
 static const tq_format_spec SPEC_TURBO3_D128 = {
     .name = "turbo3",
@@ -260,26 +260,26 @@ static const int8_t CENTROIDS_TURBO4_D128[] = {-104, -79, -62, -48, -36, -25, -1
 static const uint32_t K_SIGNS_TURBO4_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_TURBO4_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
 static const tq_piece PIECES_TURBO4_D128[] = {
-    {TQ_PIECE_HEADER, 0, 8192, 0, 8192, 0, 0, 0},
-    {TQ_PIECE_HEADER, 18, 8448, 0, 8448, 0, 0, 0},
-    {TQ_PIECE_HEADER, 36, 8704, 0, 8704, 0, 0, 0},
-    {TQ_PIECE_HEADER, 54, 8960, 0, 8960, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 1024, 0, 256, 4, 0},
-    {TQ_PIECE_WORD, 6, 64, 1024, 64, 256, 4, 0},
-    {TQ_PIECE_WORD, 10, 128, 1024, 128, 256, 4, 0},
-    {TQ_PIECE_WORD, 14, 192, 1024, 192, 256, 4, 0},
-    {TQ_PIECE_WORD, 20, 256, 1024, 0, 256, 4, 1},
-    {TQ_PIECE_WORD, 24, 320, 1024, 64, 256, 4, 1},
-    {TQ_PIECE_WORD, 28, 384, 1024, 128, 256, 4, 1},
-    {TQ_PIECE_WORD, 32, 448, 1024, 192, 256, 4, 1},
-    {TQ_PIECE_WORD, 38, 512, 1024, 0, 256, 4, 2},
-    {TQ_PIECE_WORD, 42, 576, 1024, 64, 256, 4, 2},
-    {TQ_PIECE_WORD, 46, 640, 1024, 128, 256, 4, 2},
-    {TQ_PIECE_WORD, 50, 704, 1024, 192, 256, 4, 2},
-    {TQ_PIECE_WORD, 56, 768, 1024, 0, 256, 4, 3},
-    {TQ_PIECE_WORD, 60, 832, 1024, 64, 256, 4, 3},
-    {TQ_PIECE_WORD, 64, 896, 1024, 128, 256, 4, 3},
-    {TQ_PIECE_WORD, 68, 960, 1024, 192, 256, 4, 3},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 18, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_HEADER, 36, 512, 0, 512, 0, 0, 0},
+    {TQ_PIECE_HEADER, 54, 768, 0, 768, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 1024, 1024, 1024, 256, 4, 0},
+    {TQ_PIECE_WORD, 6, 1088, 1024, 1088, 256, 4, 0},
+    {TQ_PIECE_WORD, 10, 1152, 1024, 1152, 256, 4, 0},
+    {TQ_PIECE_WORD, 14, 1216, 1024, 1216, 256, 4, 0},
+    {TQ_PIECE_WORD, 20, 1280, 1024, 1024, 256, 4, 1},
+    {TQ_PIECE_WORD, 24, 1344, 1024, 1088, 256, 4, 1},
+    {TQ_PIECE_WORD, 28, 1408, 1024, 1152, 256, 4, 1},
+    {TQ_PIECE_WORD, 32, 1472, 1024, 1216, 256, 4, 1},
+    {TQ_PIECE_WORD, 38, 1536, 1024, 1024, 256, 4, 2},
+    {TQ_PIECE_WORD, 42, 1600, 1024, 1088, 256, 4, 2},
+    {TQ_PIECE_WORD, 46, 1664, 1024, 1152, 256, 4, 2},
+    {TQ_PIECE_WORD, 50, 1728, 1024, 1216, 256, 4, 2},
+    {TQ_PIECE_WORD, 56, 1792, 1024, 1024, 256, 4, 3},
+    {TQ_PIECE_WORD, 60, 1856, 1024, 1088, 256, 4, 3},
+    {TQ_PIECE_WORD, 64, 1920, 1024, 1152, 256, 4, 3},
+    {TQ_PIECE_WORD, 68, 1984, 1024, 1216, 256, 4, 3},
 };
 static const tq_format_spec SPEC_TURBO4_D128 = {
     .name = "turbo4",
@@ -309,21 +309,21 @@ static const int8_t GAINS_GAIN3_D128[] = {28, 33, 36, 40, 44, 49, 55, 63, -28, -
 static const uint32_t K_SIGNS_GAIN3_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_GAIN3_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
 static const tq_piece PIECES_GAIN3_D128[] = {
-    {TQ_PIECE_HEADER, 0, 6144, 0, 6144, 0, 0, 0},
-    {TQ_PIECE_HEADER, 2, 6400, 0, 6400, 0, 0, 0},
-    {TQ_PIECE_HEADER, 4, 6656, 0, 6656, 0, 0, 0},
-    {TQ_PIECE_WORD, 6, 0, 768, 0, 192, 4, 0},
-    {TQ_PIECE_WORD, 10, 64, 768, 64, 192, 4, 0},
-    {TQ_PIECE_WORD, 14, 128, 768, 128, 192, 4, 0},
-    {TQ_PIECE_WORD, 18, 192, 768, 0, 192, 4, 1},
-    {TQ_PIECE_WORD, 22, 256, 768, 64, 192, 4, 1},
-    {TQ_PIECE_WORD, 26, 320, 768, 128, 192, 4, 1},
-    {TQ_PIECE_WORD, 30, 384, 768, 0, 192, 4, 2},
-    {TQ_PIECE_WORD, 34, 448, 768, 64, 192, 4, 2},
-    {TQ_PIECE_WORD, 38, 512, 768, 128, 192, 4, 2},
-    {TQ_PIECE_WORD, 42, 576, 768, 0, 192, 4, 3},
-    {TQ_PIECE_WORD, 46, 640, 768, 64, 192, 4, 3},
-    {TQ_PIECE_WORD, 50, 704, 768, 128, 192, 4, 3},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_HEADER, 4, 512, 0, 512, 0, 0, 0},
+    {TQ_PIECE_WORD, 6, 768, 768, 768, 192, 4, 0},
+    {TQ_PIECE_WORD, 10, 832, 768, 832, 192, 4, 0},
+    {TQ_PIECE_WORD, 14, 896, 768, 896, 192, 4, 0},
+    {TQ_PIECE_WORD, 18, 960, 768, 768, 192, 4, 1},
+    {TQ_PIECE_WORD, 22, 1024, 768, 832, 192, 4, 1},
+    {TQ_PIECE_WORD, 26, 1088, 768, 896, 192, 4, 1},
+    {TQ_PIECE_WORD, 30, 1152, 768, 768, 192, 4, 2},
+    {TQ_PIECE_WORD, 34, 1216, 768, 832, 192, 4, 2},
+    {TQ_PIECE_WORD, 38, 1280, 768, 896, 192, 4, 2},
+    {TQ_PIECE_WORD, 42, 1344, 768, 768, 192, 4, 3},
+    {TQ_PIECE_WORD, 46, 1408, 768, 832, 192, 4, 3},
+    {TQ_PIECE_WORD, 50, 1472, 768, 896, 192, 4, 3},
 };
 static const tq_format_spec SPEC_GAIN3_D128 = {
     .name = "gain3",
@@ -354,25 +354,25 @@ static const int8_t GAINS_GAIN4_D128[] = {24, 26, 28, 30, 32, 34, 35, 37, 39, 42
 static const uint32_t K_SIGNS_GAIN4_D128[] = {0xc7ab5605, 0xb667b903, 0xba36738f, 0x078696ea};
 static const uint32_t V_SIGNS_GAIN4_D128[] = {0x875b9307, 0xc7b81777, 0x8f7db21c, 0x3746860b};
 static const tq_piece PIECES_GAIN4_D128[] = {
-    {TQ_PIECE_HEADER, 0, 8192, 0, 8192, 0, 0, 0},
-    {TQ_PIECE_HEADER, 2, 8448, 0, 8448, 0, 0, 0},
-    {TQ_PIECE_HEADER, 4, 8704, 0, 8704, 0, 0, 0},
-    {TQ_PIECE_WORD, 6, 0, 1024, 0, 256, 4, 0},
-    {TQ_PIECE_WORD, 10, 64, 1024, 64, 256, 4, 0},
-    {TQ_PIECE_WORD, 14, 128, 1024, 128, 256, 4, 0},
-    {TQ_PIECE_WORD, 18, 192, 1024, 192, 256, 4, 0},
-    {TQ_PIECE_WORD, 22, 256, 1024, 0, 256, 4, 1},
-    {TQ_PIECE_WORD, 26, 320, 1024, 64, 256, 4, 1},
-    {TQ_PIECE_WORD, 30, 384, 1024, 128, 256, 4, 1},
-    {TQ_PIECE_WORD, 34, 448, 1024, 192, 256, 4, 1},
-    {TQ_PIECE_WORD, 38, 512, 1024, 0, 256, 4, 2},
-    {TQ_PIECE_WORD, 42, 576, 1024, 64, 256, 4, 2},
-    {TQ_PIECE_WORD, 46, 640, 1024, 128, 256, 4, 2},
-    {TQ_PIECE_WORD, 50, 704, 1024, 192, 256, 4, 2},
-    {TQ_PIECE_WORD, 54, 768, 1024, 0, 256, 4, 3},
-    {TQ_PIECE_WORD, 58, 832, 1024, 64, 256, 4, 3},
-    {TQ_PIECE_WORD, 62, 896, 1024, 128, 256, 4, 3},
-    {TQ_PIECE_WORD, 66, 960, 1024, 192, 256, 4, 3},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 2, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_HEADER, 4, 512, 0, 512, 0, 0, 0},
+    {TQ_PIECE_WORD, 6, 768, 1024, 768, 256, 4, 0},
+    {TQ_PIECE_WORD, 10, 832, 1024, 832, 256, 4, 0},
+    {TQ_PIECE_WORD, 14, 896, 1024, 896, 256, 4, 0},
+    {TQ_PIECE_WORD, 18, 960, 1024, 960, 256, 4, 0},
+    {TQ_PIECE_WORD, 22, 1024, 1024, 768, 256, 4, 1},
+    {TQ_PIECE_WORD, 26, 1088, 1024, 832, 256, 4, 1},
+    {TQ_PIECE_WORD, 30, 1152, 1024, 896, 256, 4, 1},
+    {TQ_PIECE_WORD, 34, 1216, 1024, 960, 256, 4, 1},
+    {TQ_PIECE_WORD, 38, 1280, 1024, 768, 256, 4, 2},
+    {TQ_PIECE_WORD, 42, 1344, 1024, 832, 256, 4, 2},
+    {TQ_PIECE_WORD, 46, 1408, 1024, 896, 256, 4, 2},
+    {TQ_PIECE_WORD, 50, 1472, 1024, 960, 256, 4, 2},
+    {TQ_PIECE_WORD, 54, 1536, 1024, 768, 256, 4, 3},
+    {TQ_PIECE_WORD, 58, 1600, 1024, 832, 256, 4, 3},
+    {TQ_PIECE_WORD, 62, 1664, 1024, 896, 256, 4, 3},
+    {TQ_PIECE_WORD, 66, 1728, 1024, 960, 256, 4, 3},
 };
 static const tq_format_spec SPEC_GAIN4_D128 = {
     .name = "gain4",
@@ -399,42 +399,42 @@ static const tq_chunk CHUNKS_Q8_0_D128[] = {
 };
 static const float STEPS_Q8_0_D128[] = {0x1p+0f};
 static const tq_piece PIECES_Q8_0_D128[] = {
-    {TQ_PIECE_HEADER, 0, 16384, 0, 16384, 0, 0, 0},
-    {TQ_PIECE_HEADER, 34, 16640, 0, 16640, 0, 0, 0},
-    {TQ_PIECE_HEADER, 68, 16896, 0, 16896, 0, 0, 0},
-    {TQ_PIECE_HEADER, 102, 17152, 0, 17152, 0, 0, 0},
-    {TQ_PIECE_WORD, 2, 0, 2048, 0, 512, 4, 0},
-    {TQ_PIECE_WORD, 6, 64, 2048, 64, 512, 4, 0},
-    {TQ_PIECE_WORD, 10, 128, 2048, 128, 512, 4, 0},
-    {TQ_PIECE_WORD, 14, 192, 2048, 192, 512, 4, 0},
-    {TQ_PIECE_WORD, 18, 256, 2048, 256, 512, 4, 0},
-    {TQ_PIECE_WORD, 22, 320, 2048, 320, 512, 4, 0},
-    {TQ_PIECE_WORD, 26, 384, 2048, 384, 512, 4, 0},
-    {TQ_PIECE_WORD, 30, 448, 2048, 448, 512, 4, 0},
-    {TQ_PIECE_WORD, 36, 512, 2048, 0, 512, 4, 1},
-    {TQ_PIECE_WORD, 40, 576, 2048, 64, 512, 4, 1},
-    {TQ_PIECE_WORD, 44, 640, 2048, 128, 512, 4, 1},
-    {TQ_PIECE_WORD, 48, 704, 2048, 192, 512, 4, 1},
-    {TQ_PIECE_WORD, 52, 768, 2048, 256, 512, 4, 1},
-    {TQ_PIECE_WORD, 56, 832, 2048, 320, 512, 4, 1},
-    {TQ_PIECE_WORD, 60, 896, 2048, 384, 512, 4, 1},
-    {TQ_PIECE_WORD, 64, 960, 2048, 448, 512, 4, 1},
-    {TQ_PIECE_WORD, 70, 1024, 2048, 0, 512, 4, 2},
-    {TQ_PIECE_WORD, 74, 1088, 2048, 64, 512, 4, 2},
-    {TQ_PIECE_WORD, 78, 1152, 2048, 128, 512, 4, 2},
-    {TQ_PIECE_WORD, 82, 1216, 2048, 192, 512, 4, 2},
-    {TQ_PIECE_WORD, 86, 1280, 2048, 256, 512, 4, 2},
-    {TQ_PIECE_WORD, 90, 1344, 2048, 320, 512, 4, 2},
-    {TQ_PIECE_WORD, 94, 1408, 2048, 384, 512, 4, 2},
-    {TQ_PIECE_WORD, 98, 1472, 2048, 448, 512, 4, 2},
-    {TQ_PIECE_WORD, 104, 1536, 2048, 0, 512, 4, 3},
-    {TQ_PIECE_WORD, 108, 1600, 2048, 64, 512, 4, 3},
-    {TQ_PIECE_WORD, 112, 1664, 2048, 128, 512, 4, 3},
-    {TQ_PIECE_WORD, 116, 1728, 2048, 192, 512, 4, 3},
-    {TQ_PIECE_WORD, 120, 1792, 2048, 256, 512, 4, 3},
-    {TQ_PIECE_WORD, 124, 1856, 2048, 320, 512, 4, 3},
-    {TQ_PIECE_WORD, 128, 1920, 2048, 384, 512, 4, 3},
-    {TQ_PIECE_WORD, 132, 1984, 2048, 448, 512, 4, 3},
+    {TQ_PIECE_HEADER, 0, 0, 0, 0, 0, 0, 0},
+    {TQ_PIECE_HEADER, 34, 256, 0, 256, 0, 0, 0},
+    {TQ_PIECE_HEADER, 68, 512, 0, 512, 0, 0, 0},
+    {TQ_PIECE_HEADER, 102, 768, 0, 768, 0, 0, 0},
+    {TQ_PIECE_WORD, 2, 1024, 2048, 1024, 512, 4, 0},
+    {TQ_PIECE_WORD, 6, 1088, 2048, 1088, 512, 4, 0},
+    {TQ_PIECE_WORD, 10, 1152, 2048, 1152, 512, 4, 0},
+    {TQ_PIECE_WORD, 14, 1216, 2048, 1216, 512, 4, 0},
+    {TQ_PIECE_WORD, 18, 1280, 2048, 1280, 512, 4, 0},
+    {TQ_PIECE_WORD, 22, 1344, 2048, 1344, 512, 4, 0},
+    {TQ_PIECE_WORD, 26, 1408, 2048, 1408, 512, 4, 0},
+    {TQ_PIECE_WORD, 30, 1472, 2048, 1472, 512, 4, 0},
+    {TQ_PIECE_WORD, 36, 1536, 2048, 1024, 512, 4, 1},
+    {TQ_PIECE_WORD, 40, 1600, 2048, 1088, 512, 4, 1},
+    {TQ_PIECE_WORD, 44, 1664, 2048, 1152, 512, 4, 1},
+    {TQ_PIECE_WORD, 48, 1728, 2048, 1216, 512, 4, 1},
+    {TQ_PIECE_WORD, 52, 1792, 2048, 1280, 512, 4, 1},
+    {TQ_PIECE_WORD, 56, 1856, 2048, 1344, 512, 4, 1},
+    {TQ_PIECE_WORD, 60, 1920, 2048, 1408, 512, 4, 1},
+    {TQ_PIECE_WORD, 64, 1984, 2048, 1472, 512, 4, 1},
+    {TQ_PIECE_WORD, 70, 2048, 2048, 1024, 512, 4, 2},
+    {TQ_PIECE_WORD, 74, 2112, 2048, 1088, 512, 4, 2},
+    {TQ_PIECE_WORD, 78, 2176, 2048, 1152, 512, 4, 2},
+    {TQ_PIECE_WORD, 82, 2240, 2048, 1216, 512, 4, 2},
+    {TQ_PIECE_WORD, 86, 2304, 2048, 1280, 512, 4, 2},
+    {TQ_PIECE_WORD, 90, 2368, 2048, 1344, 512, 4, 2},
+    {TQ_PIECE_WORD, 94, 2432, 2048, 1408, 512, 4, 2},
+    {TQ_PIECE_WORD, 98, 2496, 2048, 1472, 512, 4, 2},
+    {TQ_PIECE_WORD, 104, 2560, 2048, 1024, 512, 4, 3},
+    {TQ_PIECE_WORD, 108, 2624, 2048, 1088, 512, 4, 3},
+    {TQ_PIECE_WORD, 112, 2688, 2048, 1152, 512, 4, 3},
+    {TQ_PIECE_WORD, 116, 2752, 2048, 1216, 512, 4, 3},
+    {TQ_PIECE_WORD, 120, 2816, 2048, 1280, 512, 4, 3},
+    {TQ_PIECE_WORD, 124, 2880, 2048, 1344, 512, 4, 3},
+    {TQ_PIECE_WORD, 128, 2944, 2048, 1408, 512, 4, 3},
+    {TQ_PIECE_WORD, 132, 3008, 2048, 1472, 512, 4, 3},
 };
 static const tq_format_spec SPEC_Q8_0_D128 = {
     .name = "q8_0",
@@ -705,282 +705,282 @@ extern void tqk_f16_d128_dequantise__x86_64_v3(const uint8_t *row, const float *
                                 .keys_per_unit = keys, .target = "x86-64-v3", .key = content, .append = append_fn,  \
                                 .dequantise = dequantise_fn}
 
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 476, 476, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x885d47adf187f97bu);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 476, 476, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x885d47adf187f93bu);
-DECODE(tq_decode_d64_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 476, 476, tqk_turbo3_d64_k_g1_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x885d47adf187f97bu);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 370, 370, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x98802f23c7bc415bu);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 370, 370, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x98802f23c7bc411bu);
-DECODE(tq_decode_d64_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 370, 370, tqk_turbo4_d64_k_g1_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x98802f23c7bc415bu);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 476, 476, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xb63d410382dad1dbu);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 476, 476, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xb63d410382dad19bu);
-DECODE(tq_decode_d64_g1_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 476, 476, tqk_gain3_d64_k_g1_tile_cpu__x86_64_v3, tqk_gain3_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb63d410382dad1dbu);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 370, 370, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x50c8e8f59997527bu);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 370, 370, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x50c8e8f59997523bu);
-DECODE(tq_decode_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 370, 370, tqk_gain4_d64_k_g1_tile_cpu__x86_64_v3, tqk_gain4_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x50c8e8f59997527bu);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 196, 196, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xc6a7f11c53b9427bu);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 196, 196, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xc6a7f11c53b9423bu);
-DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 196, 196, tqk_q8_0_d64_k_g1_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc6a7f11c53b9427bu);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 64, 64, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x991fe0efea4df25bu);
-DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 64, 64, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x991fe0efea4df21bu);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 476, 476, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x885d47adf187f97bu);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 476, 476, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x885d47adf187f93bu);
-DECODE(tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 476, 476, tqk_turbo3_d64_k_g4_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x885d47adf187f97bu);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 370, 370, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x98802f23c7bc415bu);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 370, 370, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x98802f23c7bc411bu);
-DECODE(tq_decode_d64_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 370, 370, tqk_turbo4_d64_k_g4_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x98802f23c7bc415bu);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 476, 476, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xb63d410382dad1dbu);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 476, 476, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xb63d410382dad19bu);
-DECODE(tq_decode_d64_g4_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 476, 476, tqk_gain3_d64_k_g4_tile_cpu__x86_64_v3, tqk_gain3_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb63d410382dad1dbu);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 370, 370, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x50c8e8f59997527bu);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 370, 370, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x50c8e8f59997523bu);
-DECODE(tq_decode_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 370, 370, tqk_gain4_d64_k_g4_tile_cpu__x86_64_v3, tqk_gain4_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x50c8e8f59997527bu);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 196, 196, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xc6a7f11c53b9427bu);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 196, 196, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xc6a7f11c53b9423bu);
-DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 196, 196, tqk_q8_0_d64_k_g4_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc6a7f11c53b9427bu);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 64, 64, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x991fe0efea4df25bu);
-DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 64, 64, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x991fe0efea4df21bu);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 476, 476, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x885d47adf187f97bu);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 476, 476, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x885d47adf187f93bu);
-DECODE(tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 476, 476, tqk_turbo3_d64_k_g8_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x885d47adf187f97bu);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 370, 370, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x98802f23c7bc415bu);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 370, 370, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x98802f23c7bc411bu);
-DECODE(tq_decode_d64_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 370, 370, tqk_turbo4_d64_k_g8_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x98802f23c7bc415bu);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 476, 476, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xb63d410382dad1dbu);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 476, 476, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xb63d410382dad19bu);
-DECODE(tq_decode_d64_g8_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 476, 476, tqk_gain3_d64_k_g8_tile_cpu__x86_64_v3, tqk_gain3_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb63d410382dad1dbu);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 370, 370, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x50c8e8f59997527bu);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 370, 370, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x50c8e8f59997523bu);
-DECODE(tq_decode_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 370, 370, tqk_gain4_d64_k_g8_tile_cpu__x86_64_v3, tqk_gain4_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x50c8e8f59997527bu);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 196, 196, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xc6a7f11c53b9427bu);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 196, 196, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xc6a7f11c53b9423bu);
-DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 196, 196, tqk_q8_0_d64_k_g8_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc6a7f11c53b9427bu);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 64, 64, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x991fe0efea4df25bu);
-DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 64, 64, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x991fe0efea4df21bu);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 238, 238, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa09d90da78865c7bu);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 238, 238, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xa09d90da78865c3bu);
-DECODE(tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 238, 238, tqk_turbo3_d128_k_g1_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa09d90da78865c7bu);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 186, 186, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x1290be27cb8f739bu);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 186, 186, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x1290be27cb8f735bu);
-DECODE(tq_decode_d128_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 186, 186, tqk_turbo4_d128_k_g1_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1290be27cb8f739bu);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 247, 247, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xb17b2f38ebc6995bu);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 247, 247, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xb17b2f38ebc6991bu);
-DECODE(tq_decode_d128_g1_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 247, 247, tqk_gain3_d128_k_g1_tile_cpu__x86_64_v3, tqk_gain3_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb17b2f38ebc6995bu);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 191, 191, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xeaaa5161c2c91e5bu);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 191, 191, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xeaaa5161c2c91e1bu);
-DECODE(tq_decode_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 191, 191, tqk_gain4_d128_k_g1_tile_cpu__x86_64_v3, tqk_gain4_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xeaaa5161c2c91e5bu);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 186, 186, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xee66ac558c6a421bu);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 186, 186, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xee66ac558c6a41dbu);
-DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 186, 186, tqk_q8_0_d128_k_g1_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xee66ac558c6a421bu);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 32, 32, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xee9bbdf6a78383bbu);
-DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 32, 32, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xee9bbdf6a783837bu);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 238, 238, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa09d90da78865c7bu);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 238, 238, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xa09d90da78865c3bu);
-DECODE(tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 238, 238, tqk_turbo3_d128_k_g4_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa09d90da78865c7bu);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 186, 186, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x1290be27cb8f739bu);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 186, 186, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x1290be27cb8f735bu);
-DECODE(tq_decode_d128_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 186, 186, tqk_turbo4_d128_k_g4_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1290be27cb8f739bu);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 247, 247, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xb17b2f38ebc6995bu);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 247, 247, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xb17b2f38ebc6991bu);
-DECODE(tq_decode_d128_g4_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 247, 247, tqk_gain3_d128_k_g4_tile_cpu__x86_64_v3, tqk_gain3_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb17b2f38ebc6995bu);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 191, 191, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xeaaa5161c2c91e5bu);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 191, 191, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xeaaa5161c2c91e1bu);
-DECODE(tq_decode_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 191, 191, tqk_gain4_d128_k_g4_tile_cpu__x86_64_v3, tqk_gain4_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xeaaa5161c2c91e5bu);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 186, 186, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xee66ac558c6a421bu);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 186, 186, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xee66ac558c6a41dbu);
-DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 186, 186, tqk_q8_0_d128_k_g4_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xee66ac558c6a421bu);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 32, 32, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xee9bbdf6a78383bbu);
-DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 32, 32, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xee9bbdf6a783837bu);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 238, 238, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa09d90da78865c7bu);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 238, 238, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xa09d90da78865c3bu);
-DECODE(tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 238, 238, tqk_turbo3_d128_k_g8_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa09d90da78865c7bu);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 186, 186, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x1290be27cb8f739bu);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 186, 186, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x1290be27cb8f735bu);
-DECODE(tq_decode_d128_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 186, 186, tqk_turbo4_d128_k_g8_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1290be27cb8f739bu);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 247, 247, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xb17b2f38ebc6995bu);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 247, 247, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xb17b2f38ebc6991bu);
-DECODE(tq_decode_d128_g8_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 247, 247, tqk_gain3_d128_k_g8_tile_cpu__x86_64_v3, tqk_gain3_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb17b2f38ebc6995bu);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 191, 191, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xeaaa5161c2c91e5bu);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 191, 191, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xeaaa5161c2c91e1bu);
-DECODE(tq_decode_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 191, 191, tqk_gain4_d128_k_g8_tile_cpu__x86_64_v3, tqk_gain4_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xeaaa5161c2c91e5bu);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 186, 186, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xee66ac558c6a421bu);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 186, 186, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xee66ac558c6a41dbu);
-DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 186, 186, tqk_q8_0_d128_k_g8_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xee66ac558c6a421bu);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 32, 32, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xee9bbdf6a78383bbu);
-DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 32, 32, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xee9bbdf6a783837bu);
-ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0xaed3b81a676a7b76u);
-ROWS(tq_append_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xaed3b81a676a7b76u);
-ROWS(tq_append_d64_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0xbe7588548eed2117u);
-ROWS(tq_append_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xbe7588548eed2117u);
-ROWS(tq_append_d64_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0xdb44b1a54c32bd13u);
-ROWS(tq_append_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xdb44b1a54c32bd13u);
-ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x90fbfc57d23959aeu);
-ROWS(tq_append_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x90fbfc57d23959aeu);
-ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x132c0c3d568a3a2eu);
-ROWS(tq_append_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x132c0c3d568a3a2eu);
-ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x5f103c92506a448fu);
-ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0xa651fefd8a30eb5eu);
-ROWS(tq_append_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xa651fefd8a30eb5eu);
-ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x84b592e072a1b9c5u);
-ROWS(tq_append_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x84b592e072a1b9c5u);
-ROWS(tq_append_d128_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0xeea8b06909d72657u);
-ROWS(tq_append_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xeea8b06909d72657u);
-ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0x960e59809a21972fu);
-ROWS(tq_append_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x960e59809a21972fu);
-ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0xb1acd19cc575b1d1u);
-ROWS(tq_append_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb1acd19cc575b1d1u);
-ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0xe9e03ab0d7b62964u);
-ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x30b4e4d037f5c5e0u);
-ROWS(tq_append_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x30b4e4d037f5c5e0u);
-ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x3135fc0be6a7681fu);
-ROWS(tq_append_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x3135fc0be6a7681fu);
-ROWS(tq_append_d64_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0x3223e49ae4805ca3u);
-ROWS(tq_append_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x3223e49ae4805ca3u);
-ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x16f841da753640a8u);
-ROWS(tq_append_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x16f841da753640a8u);
-ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x0aa73a1bab075028u);
-ROWS(tq_append_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x0aa73a1bab075028u);
-ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x913af99a47bbf5a7u);
-ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0x5176e7199c2db8f8u);
-ROWS(tq_append_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x5176e7199c2db8f8u);
-ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0xe506808406c601b1u);
-ROWS(tq_append_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xe506808406c601b1u);
-ROWS(tq_append_d128_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0x19fdd40c8fc7badfu);
-ROWS(tq_append_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x19fdd40c8fc7badfu);
-ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0xabc74d1dd67fcf07u);
-ROWS(tq_append_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xabc74d1dd67fcf07u);
-ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x93e52ff574ccd825u);
-ROWS(tq_append_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x93e52ff574ccd825u);
-ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x5be6d8827da5a232u);
-ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0xaed3b81a676a7b76u);
-ROWS(tq_dequantise_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xaed3b81a676a7b76u);
-ROWS(tq_dequantise_d64_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0xbe7588548eed2117u);
-ROWS(tq_dequantise_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xbe7588548eed2117u);
-ROWS(tq_dequantise_d64_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0xdb44b1a54c32bd13u);
-ROWS(tq_dequantise_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xdb44b1a54c32bd13u);
-ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x90fbfc57d23959aeu);
-ROWS(tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x90fbfc57d23959aeu);
-ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x132c0c3d568a3a2eu);
-ROWS(tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x132c0c3d568a3a2eu);
-ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x5f103c92506a448fu);
-ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0xa651fefd8a30eb5eu);
-ROWS(tq_dequantise_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xa651fefd8a30eb5eu);
-ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x84b592e072a1b9c5u);
-ROWS(tq_dequantise_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x84b592e072a1b9c5u);
-ROWS(tq_dequantise_d128_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0xeea8b06909d72657u);
-ROWS(tq_dequantise_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xeea8b06909d72657u);
-ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0x960e59809a21972fu);
-ROWS(tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x960e59809a21972fu);
-ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0xb1acd19cc575b1d1u);
-ROWS(tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xb1acd19cc575b1d1u);
-ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0xe9e03ab0d7b62964u);
-ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x30b4e4d037f5c5e0u);
-ROWS(tq_dequantise_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x30b4e4d037f5c5e0u);
-ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x3135fc0be6a7681fu);
-ROWS(tq_dequantise_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x3135fc0be6a7681fu);
-ROWS(tq_dequantise_d64_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0x3223e49ae4805ca3u);
-ROWS(tq_dequantise_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x3223e49ae4805ca3u);
-ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x16f841da753640a8u);
-ROWS(tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x16f841da753640a8u);
-ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x0aa73a1bab075028u);
-ROWS(tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x0aa73a1bab075028u);
-ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x913af99a47bbf5a7u);
-ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0x5176e7199c2db8f8u);
-ROWS(tq_dequantise_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x5176e7199c2db8f8u);
-ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0xe506808406c601b1u);
-ROWS(tq_dequantise_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xe506808406c601b1u);
-ROWS(tq_dequantise_d128_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0x19fdd40c8fc7badfu);
-ROWS(tq_dequantise_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x19fdd40c8fc7badfu);
-ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0xabc74d1dd67fcf07u);
-ROWS(tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xabc74d1dd67fcf07u);
-ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x93e52ff574ccd825u);
-ROWS(tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x93e52ff574ccd825u);
-ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x5be6d8827da5a232u);
-ROWS(tq_repack_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xaed3b81a676a7b76u);
-ROWS(tq_repack_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xbe7588548eed2117u);
-ROWS(tq_repack_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xdb44b1a54c32bd13u);
-ROWS(tq_repack_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x90fbfc57d23959aeu);
-ROWS(tq_repack_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x132c0c3d568a3a2eu);
-ROWS(tq_repack_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xa651fefd8a30eb5eu);
-ROWS(tq_repack_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x84b592e072a1b9c5u);
-ROWS(tq_repack_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xeea8b06909d72657u);
-ROWS(tq_repack_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x960e59809a21972fu);
-ROWS(tq_repack_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xb1acd19cc575b1d1u);
-ROWS(tq_repack_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x30b4e4d037f5c5e0u);
-ROWS(tq_repack_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x3135fc0be6a7681fu);
-ROWS(tq_repack_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0x3223e49ae4805ca3u);
-ROWS(tq_repack_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0x16f841da753640a8u);
-ROWS(tq_repack_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0x0aa73a1bab075028u);
-ROWS(tq_repack_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0x5176e7199c2db8f8u);
-ROWS(tq_repack_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0xe506808406c601b1u);
-ROWS(tq_repack_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0x19fdd40c8fc7badfu);
-ROWS(tq_repack_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0xabc74d1dd67fcf07u);
-ROWS(tq_repack_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x93e52ff574ccd825u);
-PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x885d47adf187f8fbu);
-PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x885d47adf187f8fbu);
-PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x98802f23c7bc40dbu);
-PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x98802f23c7bc40dbu);
-PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xb63d410382dad15bu);
-PREFILL(tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb63d410382dad15bu);
-PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x50c8e8f5999751fbu);
-PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x50c8e8f5999751fbu);
-PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xc6a7f11c53b941fbu);
-PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc6a7f11c53b941fbu);
-PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x991fe0efea4df1dbu);
-PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x885d47adf187f8fbu);
-PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x885d47adf187f8fbu);
-PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x98802f23c7bc40dbu);
-PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x98802f23c7bc40dbu);
-PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xb63d410382dad15bu);
-PREFILL(tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb63d410382dad15bu);
-PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x50c8e8f5999751fbu);
-PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x50c8e8f5999751fbu);
-PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xc6a7f11c53b941fbu);
-PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc6a7f11c53b941fbu);
-PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x991fe0efea4df1dbu);
-PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x885d47adf187f8fbu);
-PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x885d47adf187f8fbu);
-PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x98802f23c7bc40dbu);
-PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x98802f23c7bc40dbu);
-PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xb63d410382dad15bu);
-PREFILL(tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb63d410382dad15bu);
-PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x50c8e8f5999751fbu);
-PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x50c8e8f5999751fbu);
-PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xc6a7f11c53b941fbu);
-PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc6a7f11c53b941fbu);
-PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x991fe0efea4df1dbu);
-PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa09d90da78865bfbu);
-PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa09d90da78865bfbu);
-PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x1290be27cb8f731bu);
-PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1290be27cb8f731bu);
-PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb17b2f38ebc698dbu);
-PREFILL(tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb17b2f38ebc698dbu);
-PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xeaaa5161c2c91ddbu);
-PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xeaaa5161c2c91ddbu);
-PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xee66ac558c6a419bu);
-PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xee66ac558c6a419bu);
-PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xee9bbdf6a783833bu);
-PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa09d90da78865bfbu);
-PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa09d90da78865bfbu);
-PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x1290be27cb8f731bu);
-PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1290be27cb8f731bu);
-PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb17b2f38ebc698dbu);
-PREFILL(tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb17b2f38ebc698dbu);
-PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xeaaa5161c2c91ddbu);
-PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xeaaa5161c2c91ddbu);
-PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xee66ac558c6a419bu);
-PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xee66ac558c6a419bu);
-PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xee9bbdf6a783833bu);
-PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xa09d90da78865bfbu);
-PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa09d90da78865bfbu);
-PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x1290be27cb8f731bu);
-PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x1290be27cb8f731bu);
-PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xb17b2f38ebc698dbu);
-PREFILL(tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xb17b2f38ebc698dbu);
-PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xeaaa5161c2c91ddbu);
-PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xeaaa5161c2c91ddbu);
-PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xee66ac558c6a419bu);
-PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xee66ac558c6a419bu);
-PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xee9bbdf6a783833bu);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 476, 476, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xfe21c0ce4b25fd58u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 64, 476, 476, tqk_turbo3_d64_k_g1_rows__x86_64_v3, tqk_turbo3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xfe21c0ce4b25fd18u);
+DECODE(tq_decode_d64_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 1, 128, 476, 476, tqk_turbo3_d64_k_g1_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xfe21c0ce4b25fd58u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 370, 370, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xc54aba75d8c0e438u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 64, 370, 370, tqk_turbo4_d64_k_g1_rows__x86_64_v3, tqk_turbo4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xc54aba75d8c0e3f8u);
+DECODE(tq_decode_d64_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 1, 128, 370, 370, tqk_turbo4_d64_k_g1_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc54aba75d8c0e438u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 476, 476, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xc56e81acaa252f38u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 64, 476, 476, tqk_gain3_d64_k_g1_rows__x86_64_v3, tqk_gain3_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xc56e81acaa252ef8u);
+DECODE(tq_decode_d64_g1_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 1, 128, 476, 476, tqk_gain3_d64_k_g1_tile_cpu__x86_64_v3, tqk_gain3_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc56e81acaa252f38u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 370, 370, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x2fb0d0433781c118u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 64, 370, 370, tqk_gain4_d64_k_g1_rows__x86_64_v3, tqk_gain4_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x2fb0d0433781c0d8u);
+DECODE(tq_decode_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 1, 128, 370, 370, tqk_gain4_d64_k_g1_tile_cpu__x86_64_v3, tqk_gain4_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x2fb0d0433781c118u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 196, 196, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xa40a94622e72a4d8u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 64, 196, 196, tqk_q8_0_d64_k_g1_rows__x86_64_v3, tqk_q8_0_d64_v_g1_rows__x86_64_v3, "rows", 1, 0xa40a94622e72a498u);
+DECODE(tq_decode_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 1, 128, 196, 196, tqk_q8_0_d64_k_g1_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa40a94622e72a4d8u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 128, 64, 64, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x2875e38955ebc618u);
+DECODE(tq_decode_d64_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 1, 64, 64, 64, tqk_f16_d64_k_g1_rows__x86_64_v3, tqk_f16_d64_v_g1_rows__x86_64_v3, "rows", 1, 0x2875e38955ebc5d8u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 476, 476, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xfe21c0ce4b25fd58u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 64, 476, 476, tqk_turbo3_d64_k_g4_rows__x86_64_v3, tqk_turbo3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xfe21c0ce4b25fd18u);
+DECODE(tq_decode_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 4, 128, 476, 476, tqk_turbo3_d64_k_g4_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xfe21c0ce4b25fd58u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 370, 370, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xc54aba75d8c0e438u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 64, 370, 370, tqk_turbo4_d64_k_g4_rows__x86_64_v3, tqk_turbo4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xc54aba75d8c0e3f8u);
+DECODE(tq_decode_d64_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 4, 128, 370, 370, tqk_turbo4_d64_k_g4_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc54aba75d8c0e438u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 476, 476, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xc56e81acaa252f38u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 64, 476, 476, tqk_gain3_d64_k_g4_rows__x86_64_v3, tqk_gain3_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xc56e81acaa252ef8u);
+DECODE(tq_decode_d64_g4_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 4, 128, 476, 476, tqk_gain3_d64_k_g4_tile_cpu__x86_64_v3, tqk_gain3_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc56e81acaa252f38u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 370, 370, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x2fb0d0433781c118u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 64, 370, 370, tqk_gain4_d64_k_g4_rows__x86_64_v3, tqk_gain4_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x2fb0d0433781c0d8u);
+DECODE(tq_decode_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 4, 128, 370, 370, tqk_gain4_d64_k_g4_tile_cpu__x86_64_v3, tqk_gain4_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x2fb0d0433781c118u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 196, 196, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xa40a94622e72a4d8u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 64, 196, 196, tqk_q8_0_d64_k_g4_rows__x86_64_v3, tqk_q8_0_d64_v_g4_rows__x86_64_v3, "rows", 1, 0xa40a94622e72a498u);
+DECODE(tq_decode_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 4, 128, 196, 196, tqk_q8_0_d64_k_g4_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa40a94622e72a4d8u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 128, 64, 64, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x2875e38955ebc618u);
+DECODE(tq_decode_d64_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 4, 64, 64, 64, tqk_f16_d64_k_g4_rows__x86_64_v3, tqk_f16_d64_v_g4_rows__x86_64_v3, "rows", 1, 0x2875e38955ebc5d8u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 476, 476, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xfe21c0ce4b25fd58u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 64, 476, 476, tqk_turbo3_d64_k_g8_rows__x86_64_v3, tqk_turbo3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xfe21c0ce4b25fd18u);
+DECODE(tq_decode_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 8, 128, 476, 476, tqk_turbo3_d64_k_g8_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xfe21c0ce4b25fd58u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 370, 370, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xc54aba75d8c0e438u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 64, 370, 370, tqk_turbo4_d64_k_g8_rows__x86_64_v3, tqk_turbo4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xc54aba75d8c0e3f8u);
+DECODE(tq_decode_d64_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 8, 128, 370, 370, tqk_turbo4_d64_k_g8_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc54aba75d8c0e438u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 476, 476, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xc56e81acaa252f38u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 64, 476, 476, tqk_gain3_d64_k_g8_rows__x86_64_v3, tqk_gain3_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xc56e81acaa252ef8u);
+DECODE(tq_decode_d64_g8_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 8, 128, 476, 476, tqk_gain3_d64_k_g8_tile_cpu__x86_64_v3, tqk_gain3_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc56e81acaa252f38u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 370, 370, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x2fb0d0433781c118u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 64, 370, 370, tqk_gain4_d64_k_g8_rows__x86_64_v3, tqk_gain4_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x2fb0d0433781c0d8u);
+DECODE(tq_decode_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 8, 128, 370, 370, tqk_gain4_d64_k_g8_tile_cpu__x86_64_v3, tqk_gain4_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x2fb0d0433781c118u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 196, 196, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xa40a94622e72a4d8u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 64, 196, 196, tqk_q8_0_d64_k_g8_rows__x86_64_v3, tqk_q8_0_d64_v_g8_rows__x86_64_v3, "rows", 1, 0xa40a94622e72a498u);
+DECODE(tq_decode_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 8, 128, 196, 196, tqk_q8_0_d64_k_g8_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa40a94622e72a4d8u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 128, 64, 64, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x2875e38955ebc618u);
+DECODE(tq_decode_d64_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D64, &SPEC_F16_D64, 64, 8, 64, 64, 64, tqk_f16_d64_k_g8_rows__x86_64_v3, tqk_f16_d64_v_g8_rows__x86_64_v3, "rows", 1, 0x2875e38955ebc5d8u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 238, 238, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xe0d7de629f472c38u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 64, 238, 238, tqk_turbo3_d128_k_g1_rows__x86_64_v3, tqk_turbo3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xe0d7de629f472bf8u);
+DECODE(tq_decode_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 1, 128, 238, 238, tqk_turbo3_d128_k_g1_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe0d7de629f472c38u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 186, 186, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xad8d70e731d72698u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 64, 186, 186, tqk_turbo4_d128_k_g1_rows__x86_64_v3, tqk_turbo4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xad8d70e731d72658u);
+DECODE(tq_decode_d128_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 1, 128, 186, 186, tqk_turbo4_d128_k_g1_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xad8d70e731d72698u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 247, 247, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x3c8e7acc398dc1d8u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 64, 247, 247, tqk_gain3_d128_k_g1_rows__x86_64_v3, tqk_gain3_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x3c8e7acc398dc198u);
+DECODE(tq_decode_d128_g1_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 1, 128, 247, 247, tqk_gain3_d128_k_g1_tile_cpu__x86_64_v3, tqk_gain3_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3c8e7acc398dc1d8u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 191, 191, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5bd14eaea7891318u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 64, 191, 191, tqk_gain4_d128_k_g1_rows__x86_64_v3, tqk_gain4_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x5bd14eaea78912d8u);
+DECODE(tq_decode_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 1, 128, 191, 191, tqk_gain4_d128_k_g1_tile_cpu__x86_64_v3, tqk_gain4_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5bd14eaea7891318u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 186, 186, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xc75904af8e3b4098u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 64, 186, 186, tqk_q8_0_d128_k_g1_rows__x86_64_v3, tqk_q8_0_d128_v_g1_rows__x86_64_v3, "rows", 1, 0xc75904af8e3b4058u);
+DECODE(tq_decode_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 1, 128, 186, 186, tqk_q8_0_d128_k_g1_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g1_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc75904af8e3b4098u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 128, 32, 32, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x6f141f0321b22fb8u);
+DECODE(tq_decode_d128_g1_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 1, 64, 32, 32, tqk_f16_d128_k_g1_rows__x86_64_v3, tqk_f16_d128_v_g1_rows__x86_64_v3, "rows", 1, 0x6f141f0321b22f78u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 238, 238, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xe0d7de629f472c38u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 64, 238, 238, tqk_turbo3_d128_k_g4_rows__x86_64_v3, tqk_turbo3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xe0d7de629f472bf8u);
+DECODE(tq_decode_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 4, 128, 238, 238, tqk_turbo3_d128_k_g4_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe0d7de629f472c38u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 186, 186, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xad8d70e731d72698u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 64, 186, 186, tqk_turbo4_d128_k_g4_rows__x86_64_v3, tqk_turbo4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xad8d70e731d72658u);
+DECODE(tq_decode_d128_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 4, 128, 186, 186, tqk_turbo4_d128_k_g4_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xad8d70e731d72698u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 247, 247, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x3c8e7acc398dc1d8u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 64, 247, 247, tqk_gain3_d128_k_g4_rows__x86_64_v3, tqk_gain3_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x3c8e7acc398dc198u);
+DECODE(tq_decode_d128_g4_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 4, 128, 247, 247, tqk_gain3_d128_k_g4_tile_cpu__x86_64_v3, tqk_gain3_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3c8e7acc398dc1d8u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 191, 191, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5bd14eaea7891318u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 64, 191, 191, tqk_gain4_d128_k_g4_rows__x86_64_v3, tqk_gain4_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x5bd14eaea78912d8u);
+DECODE(tq_decode_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 4, 128, 191, 191, tqk_gain4_d128_k_g4_tile_cpu__x86_64_v3, tqk_gain4_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5bd14eaea7891318u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 186, 186, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xc75904af8e3b4098u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 64, 186, 186, tqk_q8_0_d128_k_g4_rows__x86_64_v3, tqk_q8_0_d128_v_g4_rows__x86_64_v3, "rows", 1, 0xc75904af8e3b4058u);
+DECODE(tq_decode_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 4, 128, 186, 186, tqk_q8_0_d128_k_g4_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g4_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc75904af8e3b4098u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 128, 32, 32, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x6f141f0321b22fb8u);
+DECODE(tq_decode_d128_g4_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 4, 64, 32, 32, tqk_f16_d128_k_g4_rows__x86_64_v3, tqk_f16_d128_v_g4_rows__x86_64_v3, "rows", 1, 0x6f141f0321b22f78u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 238, 238, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xe0d7de629f472c38u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_rows__x86_64_v3_t64, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 64, 238, 238, tqk_turbo3_d128_k_g8_rows__x86_64_v3, tqk_turbo3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xe0d7de629f472bf8u);
+DECODE(tq_decode_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3_t128, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 8, 128, 238, 238, tqk_turbo3_d128_k_g8_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe0d7de629f472c38u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 186, 186, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xad8d70e731d72698u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_rows__x86_64_v3_t64, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 64, 186, 186, tqk_turbo4_d128_k_g8_rows__x86_64_v3, tqk_turbo4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xad8d70e731d72658u);
+DECODE(tq_decode_d128_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3_t128, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 8, 128, 186, 186, tqk_turbo4_d128_k_g8_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xad8d70e731d72698u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 247, 247, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x3c8e7acc398dc1d8u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_rows__x86_64_v3_t64, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 64, 247, 247, tqk_gain3_d128_k_g8_rows__x86_64_v3, tqk_gain3_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x3c8e7acc398dc198u);
+DECODE(tq_decode_d128_g8_kgain3_vgain3_tile_cpu__x86_64_v3_t128, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 8, 128, 247, 247, tqk_gain3_d128_k_g8_tile_cpu__x86_64_v3, tqk_gain3_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3c8e7acc398dc1d8u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 191, 191, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5bd14eaea7891318u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_rows__x86_64_v3_t64, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 64, 191, 191, tqk_gain4_d128_k_g8_rows__x86_64_v3, tqk_gain4_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x5bd14eaea78912d8u);
+DECODE(tq_decode_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3_t128, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 8, 128, 191, 191, tqk_gain4_d128_k_g8_tile_cpu__x86_64_v3, tqk_gain4_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5bd14eaea7891318u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 186, 186, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xc75904af8e3b4098u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_rows__x86_64_v3_t64, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 64, 186, 186, tqk_q8_0_d128_k_g8_rows__x86_64_v3, tqk_q8_0_d128_v_g8_rows__x86_64_v3, "rows", 1, 0xc75904af8e3b4058u);
+DECODE(tq_decode_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3_t128, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 8, 128, 186, 186, tqk_q8_0_d128_k_g8_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_g8_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc75904af8e3b4098u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t128, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 128, 32, 32, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x6f141f0321b22fb8u);
+DECODE(tq_decode_d128_g8_kf16_vf16_rows__x86_64_v3_t64, &SPEC_F16_D128, &SPEC_F16_D128, 128, 8, 64, 32, 32, tqk_f16_d128_k_g8_rows__x86_64_v3, tqk_f16_d128_v_g8_rows__x86_64_v3, "rows", 1, 0x6f141f0321b22f78u);
+ROWS(tq_append_d64_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0xb676b458a313e8b4u);
+ROWS(tq_append_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xb676b458a313e8b4u);
+ROWS(tq_append_d64_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x8f666632f441f85du);
+ROWS(tq_append_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x8f666632f441f85du);
+ROWS(tq_append_d64_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0x9f890f300f1b2105u);
+ROWS(tq_append_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x9f890f300f1b2105u);
+ROWS(tq_append_d64_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0x66794b51e80cce56u);
+ROWS(tq_append_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x66794b51e80cce56u);
+ROWS(tq_append_d64_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0xa730414fe7462af8u);
+ROWS(tq_append_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xa730414fe7462af8u);
+ROWS(tq_append_d64_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D64, NULL, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0xbf7835fdd583832eu);
+ROWS(tq_append_d128_kturbo3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0xf217210054940e1du);
+ROWS(tq_append_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xf217210054940e1du);
+ROWS(tq_append_d128_kturbo4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x606706f0c28f88aau);
+ROWS(tq_append_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x606706f0c28f88aau);
+ROWS(tq_append_d128_kgain3_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0xbaf00886a2086f10u);
+ROWS(tq_append_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xbaf00886a2086f10u);
+ROWS(tq_append_d128_kgain4_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0x7138c5c9fc93e5c6u);
+ROWS(tq_append_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x7138c5c9fc93e5c6u);
+ROWS(tq_append_d128_kq8_0_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0xa1643e1adc1081dau);
+ROWS(tq_append_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xa1643e1adc1081dau);
+ROWS(tq_append_d128_kf16_rows__x86_64_v3, TQ_OP_APPEND, &SPEC_F16_D128, NULL, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x5be17f9bd2ebb981u);
+ROWS(tq_append_d64_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "rows", 1, 0x506b3e8ef0f58c7cu);
+ROWS(tq_append_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D64, tqk_turbo3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x506b3e8ef0f58c7cu);
+ROWS(tq_append_d64_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "rows", 1, 0x3ea4865c2d6263b3u);
+ROWS(tq_append_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D64, tqk_turbo4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x3ea4865c2d6263b3u);
+ROWS(tq_append_d64_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "rows", 1, 0x2ea5a495e3ed860bu);
+ROWS(tq_append_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D64, tqk_gain3_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x2ea5a495e3ed860bu);
+ROWS(tq_append_d64_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "rows", 1, 0xd1f7b70a98586a9au);
+ROWS(tq_append_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D64, tqk_gain4_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0xd1f7b70a98586a9au);
+ROWS(tq_append_d64_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "rows", 1, 0x059a852b900ff1b8u);
+ROWS(tq_append_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D64, tqk_q8_0_d64_append__x86_64_v3, NULL, "tile_cpu", 128, 0x059a852b900ff1b8u);
+ROWS(tq_append_d64_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D64, tqk_f16_d64_append__x86_64_v3, NULL, "rows", 1, 0x71bddfa4c94bbac2u);
+ROWS(tq_append_d128_vturbo3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "rows", 1, 0xf780ef7b939695f3u);
+ROWS(tq_append_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO3_D128, tqk_turbo3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xf780ef7b939695f3u);
+ROWS(tq_append_d128_vturbo4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "rows", 1, 0x55e69c0fb82b15c6u);
+ROWS(tq_append_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_TURBO4_D128, tqk_turbo4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x55e69c0fb82b15c6u);
+ROWS(tq_append_d128_vgain3_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "rows", 1, 0x8a5ea45ee068caa0u);
+ROWS(tq_append_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN3_D128, tqk_gain3_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x8a5ea45ee068caa0u);
+ROWS(tq_append_d128_vgain4_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "rows", 1, 0xf358bafdf3d8a52au);
+ROWS(tq_append_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_GAIN4_D128, tqk_gain4_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0xf358bafdf3d8a52au);
+ROWS(tq_append_d128_vq8_0_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "rows", 1, 0x2eb4f8adfb0e3696u);
+ROWS(tq_append_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_Q8_0_D128, tqk_q8_0_d128_append__x86_64_v3, NULL, "tile_cpu", 128, 0x2eb4f8adfb0e3696u);
+ROWS(tq_append_d128_vf16_rows__x86_64_v3, TQ_OP_APPEND, NULL, &SPEC_F16_D128, tqk_f16_d128_append__x86_64_v3, NULL, "rows", 1, 0x1bf2d18097a9ee0fu);
+ROWS(tq_dequantise_d64_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0xb676b458a313e8b4u);
+ROWS(tq_dequantise_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D64, NULL, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xb676b458a313e8b4u);
+ROWS(tq_dequantise_d64_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x8f666632f441f85du);
+ROWS(tq_dequantise_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D64, NULL, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x8f666632f441f85du);
+ROWS(tq_dequantise_d64_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0x9f890f300f1b2105u);
+ROWS(tq_dequantise_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D64, NULL, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x9f890f300f1b2105u);
+ROWS(tq_dequantise_d64_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0x66794b51e80cce56u);
+ROWS(tq_dequantise_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D64, NULL, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x66794b51e80cce56u);
+ROWS(tq_dequantise_d64_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0xa730414fe7462af8u);
+ROWS(tq_dequantise_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D64, NULL, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xa730414fe7462af8u);
+ROWS(tq_dequantise_d64_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D64, NULL, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0xbf7835fdd583832eu);
+ROWS(tq_dequantise_d128_kturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0xf217210054940e1du);
+ROWS(tq_dequantise_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO3_D128, NULL, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xf217210054940e1du);
+ROWS(tq_dequantise_d128_kturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x606706f0c28f88aau);
+ROWS(tq_dequantise_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_TURBO4_D128, NULL, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x606706f0c28f88aau);
+ROWS(tq_dequantise_d128_kgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0xbaf00886a2086f10u);
+ROWS(tq_dequantise_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN3_D128, NULL, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xbaf00886a2086f10u);
+ROWS(tq_dequantise_d128_kgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0x7138c5c9fc93e5c6u);
+ROWS(tq_dequantise_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_GAIN4_D128, NULL, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x7138c5c9fc93e5c6u);
+ROWS(tq_dequantise_d128_kq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0xa1643e1adc1081dau);
+ROWS(tq_dequantise_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_Q8_0_D128, NULL, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xa1643e1adc1081dau);
+ROWS(tq_dequantise_d128_kf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, &SPEC_F16_D128, NULL, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x5be17f9bd2ebb981u);
+ROWS(tq_dequantise_d64_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "rows", 1, 0x506b3e8ef0f58c7cu);
+ROWS(tq_dequantise_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D64, NULL, tqk_turbo3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x506b3e8ef0f58c7cu);
+ROWS(tq_dequantise_d64_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "rows", 1, 0x3ea4865c2d6263b3u);
+ROWS(tq_dequantise_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D64, NULL, tqk_turbo4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x3ea4865c2d6263b3u);
+ROWS(tq_dequantise_d64_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "rows", 1, 0x2ea5a495e3ed860bu);
+ROWS(tq_dequantise_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D64, NULL, tqk_gain3_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x2ea5a495e3ed860bu);
+ROWS(tq_dequantise_d64_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "rows", 1, 0xd1f7b70a98586a9au);
+ROWS(tq_dequantise_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D64, NULL, tqk_gain4_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0xd1f7b70a98586a9au);
+ROWS(tq_dequantise_d64_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "rows", 1, 0x059a852b900ff1b8u);
+ROWS(tq_dequantise_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D64, NULL, tqk_q8_0_d64_dequantise__x86_64_v3, "tile_cpu", 128, 0x059a852b900ff1b8u);
+ROWS(tq_dequantise_d64_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D64, NULL, tqk_f16_d64_dequantise__x86_64_v3, "rows", 1, 0x71bddfa4c94bbac2u);
+ROWS(tq_dequantise_d128_vturbo3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "rows", 1, 0xf780ef7b939695f3u);
+ROWS(tq_dequantise_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO3_D128, NULL, tqk_turbo3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xf780ef7b939695f3u);
+ROWS(tq_dequantise_d128_vturbo4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "rows", 1, 0x55e69c0fb82b15c6u);
+ROWS(tq_dequantise_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_TURBO4_D128, NULL, tqk_turbo4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x55e69c0fb82b15c6u);
+ROWS(tq_dequantise_d128_vgain3_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "rows", 1, 0x8a5ea45ee068caa0u);
+ROWS(tq_dequantise_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN3_D128, NULL, tqk_gain3_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x8a5ea45ee068caa0u);
+ROWS(tq_dequantise_d128_vgain4_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "rows", 1, 0xf358bafdf3d8a52au);
+ROWS(tq_dequantise_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_GAIN4_D128, NULL, tqk_gain4_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0xf358bafdf3d8a52au);
+ROWS(tq_dequantise_d128_vq8_0_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "rows", 1, 0x2eb4f8adfb0e3696u);
+ROWS(tq_dequantise_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_Q8_0_D128, NULL, tqk_q8_0_d128_dequantise__x86_64_v3, "tile_cpu", 128, 0x2eb4f8adfb0e3696u);
+ROWS(tq_dequantise_d128_vf16_rows__x86_64_v3, TQ_OP_DEQUANTISE, NULL, &SPEC_F16_D128, NULL, tqk_f16_d128_dequantise__x86_64_v3, "rows", 1, 0x1bf2d18097a9ee0fu);
+ROWS(tq_repack_d64_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xb676b458a313e8b4u);
+ROWS(tq_repack_d64_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x8f666632f441f85du);
+ROWS(tq_repack_d64_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x9f890f300f1b2105u);
+ROWS(tq_repack_d64_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D64, NULL, NULL, NULL, "tile_cpu", 128, 0x66794b51e80cce56u);
+ROWS(tq_repack_d64_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D64, NULL, NULL, NULL, "tile_cpu", 128, 0xa730414fe7462af8u);
+ROWS(tq_repack_d128_kturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xf217210054940e1du);
+ROWS(tq_repack_d128_kturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_TURBO4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x606706f0c28f88aau);
+ROWS(tq_repack_d128_kgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN3_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xbaf00886a2086f10u);
+ROWS(tq_repack_d128_kgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_GAIN4_D128, NULL, NULL, NULL, "tile_cpu", 128, 0x7138c5c9fc93e5c6u);
+ROWS(tq_repack_d128_kq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, &SPEC_Q8_0_D128, NULL, NULL, NULL, "tile_cpu", 128, 0xa1643e1adc1081dau);
+ROWS(tq_repack_d64_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D64, NULL, NULL, "tile_cpu", 128, 0x506b3e8ef0f58c7cu);
+ROWS(tq_repack_d64_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D64, NULL, NULL, "tile_cpu", 128, 0x3ea4865c2d6263b3u);
+ROWS(tq_repack_d64_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D64, NULL, NULL, "tile_cpu", 128, 0x2ea5a495e3ed860bu);
+ROWS(tq_repack_d64_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D64, NULL, NULL, "tile_cpu", 128, 0xd1f7b70a98586a9au);
+ROWS(tq_repack_d64_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D64, NULL, NULL, "tile_cpu", 128, 0x059a852b900ff1b8u);
+ROWS(tq_repack_d128_vturbo3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO3_D128, NULL, NULL, "tile_cpu", 128, 0xf780ef7b939695f3u);
+ROWS(tq_repack_d128_vturbo4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_TURBO4_D128, NULL, NULL, "tile_cpu", 128, 0x55e69c0fb82b15c6u);
+ROWS(tq_repack_d128_vgain3_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN3_D128, NULL, NULL, "tile_cpu", 128, 0x8a5ea45ee068caa0u);
+ROWS(tq_repack_d128_vgain4_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_GAIN4_D128, NULL, NULL, "tile_cpu", 128, 0xf358bafdf3d8a52au);
+ROWS(tq_repack_d128_vq8_0_tile_cpu__x86_64_v3, TQ_OP_REPACK, NULL, &SPEC_Q8_0_D128, NULL, NULL, "tile_cpu", 128, 0x2eb4f8adfb0e3696u);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xfe21c0ce4b25fcd8u);
+PREFILL(tq_prefill_d64_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 1, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xfe21c0ce4b25fcd8u);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xc54aba75d8c0e3b8u);
+PREFILL(tq_prefill_d64_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 1, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc54aba75d8c0e3b8u);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xc56e81acaa252eb8u);
+PREFILL(tq_prefill_d64_g1_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 1, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc56e81acaa252eb8u);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x2fb0d0433781c098u);
+PREFILL(tq_prefill_d64_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 1, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x2fb0d0433781c098u);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa40a94622e72a458u);
+PREFILL(tq_prefill_d64_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 1, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa40a94622e72a458u);
+PREFILL(tq_prefill_d64_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 1, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x2875e38955ebc598u);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xfe21c0ce4b25fcd8u);
+PREFILL(tq_prefill_d64_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 4, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xfe21c0ce4b25fcd8u);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xc54aba75d8c0e3b8u);
+PREFILL(tq_prefill_d64_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 4, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc54aba75d8c0e3b8u);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xc56e81acaa252eb8u);
+PREFILL(tq_prefill_d64_g4_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 4, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc56e81acaa252eb8u);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x2fb0d0433781c098u);
+PREFILL(tq_prefill_d64_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 4, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x2fb0d0433781c098u);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa40a94622e72a458u);
+PREFILL(tq_prefill_d64_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 4, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa40a94622e72a458u);
+PREFILL(tq_prefill_d64_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 4, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x2875e38955ebc598u);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_rows__x86_64_v3, tqk_turbo3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xfe21c0ce4b25fcd8u);
+PREFILL(tq_prefill_d64_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D64, &SPEC_TURBO3_D64, 64, 64, 8, tqk_turbo3_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xfe21c0ce4b25fcd8u);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_rows__x86_64_v3, tqk_turbo4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xc54aba75d8c0e3b8u);
+PREFILL(tq_prefill_d64_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D64, &SPEC_TURBO4_D64, 64, 64, 8, tqk_turbo4_d64_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc54aba75d8c0e3b8u);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_rows__x86_64_v3, tqk_gain3_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xc56e81acaa252eb8u);
+PREFILL(tq_prefill_d64_g8_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D64, &SPEC_GAIN3_D64, 64, 64, 8, tqk_gain3_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc56e81acaa252eb8u);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_rows__x86_64_v3, tqk_gain4_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x2fb0d0433781c098u);
+PREFILL(tq_prefill_d64_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D64, &SPEC_GAIN4_D64, 64, 64, 8, tqk_gain4_d64_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x2fb0d0433781c098u);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_rows__x86_64_v3, tqk_q8_0_d64_v_panel_rows__x86_64_v3, "rows", 1, 0xa40a94622e72a458u);
+PREFILL(tq_prefill_d64_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D64, &SPEC_Q8_0_D64, 64, 64, 8, tqk_q8_0_d64_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d64_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xa40a94622e72a458u);
+PREFILL(tq_prefill_d64_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D64, &SPEC_F16_D64, 64, 64, 8, tqk_f16_d64_k_panel_rows__x86_64_v3, tqk_f16_d64_v_panel_rows__x86_64_v3, "rows", 1, 0x2875e38955ebc598u);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xe0d7de629f472bb8u);
+PREFILL(tq_prefill_d128_g1_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 1, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe0d7de629f472bb8u);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xad8d70e731d72618u);
+PREFILL(tq_prefill_d128_g1_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 1, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xad8d70e731d72618u);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x3c8e7acc398dc158u);
+PREFILL(tq_prefill_d128_g1_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 1, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3c8e7acc398dc158u);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5bd14eaea7891298u);
+PREFILL(tq_prefill_d128_g1_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 1, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5bd14eaea7891298u);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xc75904af8e3b4018u);
+PREFILL(tq_prefill_d128_g1_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 1, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc75904af8e3b4018u);
+PREFILL(tq_prefill_d128_g1_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 1, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x6f141f0321b22f38u);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xe0d7de629f472bb8u);
+PREFILL(tq_prefill_d128_g4_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 4, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe0d7de629f472bb8u);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xad8d70e731d72618u);
+PREFILL(tq_prefill_d128_g4_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 4, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xad8d70e731d72618u);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x3c8e7acc398dc158u);
+PREFILL(tq_prefill_d128_g4_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 4, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3c8e7acc398dc158u);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5bd14eaea7891298u);
+PREFILL(tq_prefill_d128_g4_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 4, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5bd14eaea7891298u);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xc75904af8e3b4018u);
+PREFILL(tq_prefill_d128_g4_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 4, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc75904af8e3b4018u);
+PREFILL(tq_prefill_d128_g4_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 4, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x6f141f0321b22f38u);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_rows__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_rows__x86_64_v3, tqk_turbo3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xe0d7de629f472bb8u);
+PREFILL(tq_prefill_d128_g8_kturbo3_vturbo3_tile_cpu__x86_64_v3, &SPEC_TURBO3_D128, &SPEC_TURBO3_D128, 128, 128, 8, tqk_turbo3_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xe0d7de629f472bb8u);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_rows__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_rows__x86_64_v3, tqk_turbo4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xad8d70e731d72618u);
+PREFILL(tq_prefill_d128_g8_kturbo4_vturbo4_tile_cpu__x86_64_v3, &SPEC_TURBO4_D128, &SPEC_TURBO4_D128, 128, 128, 8, tqk_turbo4_d128_k_panel_tile_cpu__x86_64_v3, tqk_turbo4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xad8d70e731d72618u);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_rows__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_rows__x86_64_v3, tqk_gain3_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x3c8e7acc398dc158u);
+PREFILL(tq_prefill_d128_g8_kgain3_vgain3_tile_cpu__x86_64_v3, &SPEC_GAIN3_D128, &SPEC_GAIN3_D128, 128, 128, 8, tqk_gain3_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain3_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x3c8e7acc398dc158u);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_rows__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_rows__x86_64_v3, tqk_gain4_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x5bd14eaea7891298u);
+PREFILL(tq_prefill_d128_g8_kgain4_vgain4_tile_cpu__x86_64_v3, &SPEC_GAIN4_D128, &SPEC_GAIN4_D128, 128, 128, 8, tqk_gain4_d128_k_panel_tile_cpu__x86_64_v3, tqk_gain4_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0x5bd14eaea7891298u);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_rows__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_rows__x86_64_v3, tqk_q8_0_d128_v_panel_rows__x86_64_v3, "rows", 1, 0xc75904af8e3b4018u);
+PREFILL(tq_prefill_d128_g8_kq8_0_vq8_0_tile_cpu__x86_64_v3, &SPEC_Q8_0_D128, &SPEC_Q8_0_D128, 128, 128, 8, tqk_q8_0_d128_k_panel_tile_cpu__x86_64_v3, tqk_q8_0_d128_v_panel_tile_cpu__x86_64_v3, "tile_cpu", 128, 0xc75904af8e3b4018u);
+PREFILL(tq_prefill_d128_g8_kf16_vf16_rows__x86_64_v3, &SPEC_F16_D128, &SPEC_F16_D128, 128, 128, 8, tqk_f16_d128_k_panel_rows__x86_64_v3, tqk_f16_d128_v_panel_rows__x86_64_v3, "rows", 1, 0x6f141f0321b22f38u);
 
 static const tq_variant *const VARIANTS[] = {
     &tq_decode_d64_g1_kturbo3_vturbo3_rows__x86_64_v3_t128,

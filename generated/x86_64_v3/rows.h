@@ -33,12 +33,12 @@ TQV_INLINE group group_at(const tq_keys *keys, int g, size_t row_bytes, uint8_t 
 /* What to fetch while group i of a step is read. */
 typedef struct ahead {
     const uint8_t *group[TQ_MAX_TILE / TQ_GROUP]; /* NULL: nothing */
-    size_t stride;
+    size_t stride, nearer;
 } ahead;
 
 /* row_bytes: of the rows, packed or in tiles. */
 TQV_INLINE ahead ahead_of(const int tiled, const tq_keys *keys, const int row_bytes) {
-    ahead a = {.stride = tiled ? (size_t)row_bytes : keys->stride};
+    ahead a = {.stride = tiled ? (size_t)row_bytes : keys->stride, .nearer = keys->nearer};
     for (int i = 0; i * TQ_GROUP < keys->n; i++)
         a.group[i] = !tiled ? keys->ahead[i] : keys->ahead[0] ? keys->ahead[0] + i * TQ_GROUP * row_bytes : NULL;
     return a;

@@ -37,12 +37,12 @@ enum {
     BLOCK_UNITS = UNITS + ${tail and 1 or 0},
     ALL_UNITS = N_BLOCKS * UNITS,
     QUADS = TQ_MAX_TILE / 4,
-    /* A tile: the payload of its groups of keys (K) or sets of units (V), then its headers, [half][key]. */
-    GROUP_BYTES = TQ_GROUP * (4 * N_BLOCKS * BLOCK_WORDS + 2 * HALF),
-    HEADERS_AT = TQ_MAX_TILE / TQ_GROUP * GROUP_BYTES,
     HALVES = HEADER / 2, /* of a block's header */
     KEY_HALVES = N_BLOCKS * HALVES,
+    /* A tile: its headers, [half][key], then the payload of its groups of keys (K) or sets of units (V). */
     HALVES_STRIDE = 2 * TQ_MAX_TILE,
+    PAYLOAD_AT = KEY_HALVES * HALVES_STRIDE,
+    GROUP_BYTES = TQ_GROUP * (4 * N_BLOCKS * BLOCK_WORDS + 2 * HALF),
     STAGE_STRIDE = (ROW_BYTES + OVERREAD + 63) / 64 * 64,
     SUM_VECTORS = ${bytes and 2 or 1}, /* vectors of integers that one vector of sums takes */
     MAX_VECTORS = ${subs > 0 and 2 or 4}, /* of keys that are multiplied at a time */
@@ -209,7 +209,7 @@ TQV_INLINE sums sums_from(tqv_bits x) {
 /* Halves first, first + step, ... of the headers of a step's keys, as a tile has them; rows: gathered in `out`. */
 TQV_INLINE const uint8_t *headers_of(const int tiled, const tq_keys *keys, const int first, const int step, uint8_t *out) {
     if (tiled)
-        return keys->group[0] + HEADERS_AT;
+        return keys->group[0];
     uint8_t stage[STAGE_BYTES];
     int g = 0;
     do {

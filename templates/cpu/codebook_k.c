@@ -150,6 +150,16 @@ TQV_INLINE void add_groups(const int gqa, const int heads, const int n, const in
                            const words *x, ${subs > 0 and "gain (*by)[2], " or ""}const int32_t *pairs,
                            sums (*sum)[MAX_VECTORS]) {
     const tqv_bits table = centroid_table();
+% if in_order then
+    if (heads * n == 1) { /* one sum would wait for itself: groups take turns at four */
+%     for g = 0, 7 do
+        if (${g} < n_groups)
+            sum[0][${g % 4}] = add_products(sum[0][${g % 4}], decode_group(x[0], places[${g}], table),
+                                    tqv_bset1(pairs[${2 * g}]), tqv_bset1(pairs[${2 * g + 1}]));
+%     end
+        return;
+    }
+% end
     TQV_UNROLL for (int g = 0; g < n_groups; g++) {
         operands c[MAX_VECTORS];
         TQV_UNROLL for (int v = 0; v < n; v++)
@@ -180,6 +190,10 @@ TQV_INLINE void score_some(const int gqa, const int uniform, const int first_hea
         TQV_UNROLL for (int h = 0; h < heads; h++)
             TQV_UNROLL for (int v = 0; v < n; v++)
                 sum[h][v] = sums_from(${biased and "tqv_bset1(uniform ? q->whole_bias[first_head + h] : q->bias[b][first_head + h])" or "tqv_bzero()"});
+% if in_order then
+        if (heads * n == 1)
+            sum[0][1] = sum[0][2] = sum[0][3] = sums_from(tqv_bzero());
+% end
 % if subs > 0 then
         codes codes[MAX_VECTORS];
         TQV_UNROLL for (int v = 0; v < n; v++)
@@ -196,6 +210,16 @@ TQV_INLINE void score_some(const int gqa, const int uniform, const int first_hea
 % if subs > 0 then
                 by[v][0] = key_gain(&codes[v], u, 0);
                 by[v][1] = key_gain(&codes[v], u, 1);
+% end
+% if in_order then
+                if (heads * n == 1) {
+                    const ahead *a = batch->ahead;
+                    const uintptr_t p = lines_ahead(a, ROW_BYTES, batch->group + key / TQ_GROUP, b * UNITS + u, ALL_UNITS,
+                                                    (uintptr_t)x[v].at);
+                    fetch_lines(p, part_lines(ROW_BYTES, ALL_UNITS));
+                    fetch_lines(p - a->nearer, part_lines(ROW_BYTES, ALL_UNITS));
+                    continue;
+                }
 % end
                 if (first_head == 0 && v * TQV_LANES % TQ_GROUP == 0)
                     fetch(batch->ahead, ROW_BYTES, batch->group + key / TQ_GROUP,
@@ -222,6 +246,14 @@ TQV_INLINE void score_some(const int gqa, const int uniform, const int first_hea
         }
         add_groups(gqa, heads, n, 4, TAIL, x, ${subs > 0 and "by, " or ""}pairs, sum);
 % end
+% if in_order then
+        if (heads * n == 1) {
+            const tqv_bits all = tqv_add32(tqv_add32(total_of(sum[0][0]), total_of(sum[0][1])),
+                                           tqv_add32(total_of(sum[0][2]), total_of(sum[0][3])));
+            total[0][0] = tqv_fma(tqv_from_i32(all), tqv_from_f16(header), total[0][0]);
+            continue;
+        }
+% end
         TQV_UNROLL for (int v = 0; v < n; v++) {
             const tqv_f32 scale = tqv_from_f16(header + 2 * v * TQV_LANES);
             TQV_UNROLL for (int h = 0; h < heads; h++)
@@ -234,9 +266,9 @@ TQV_INLINE void score_some(const int gqa, const int uniform, const int first_hea
                       tqv_mul(total[h][v], tqv_set1(q->factor[first_head + h])));
 }
 
-TQV_SPECIALISE void score_batch(const int gqa, const int uniform, const batch *batch) {
-    const int n = score_vectors(gqa), heads = score_heads(gqa);
-    for (int i = 0; i < TQ_GROUP || i < n * TQV_LANES; i += n * TQV_LANES) {
+TQV_SPECIALISE void score_batch(const int gqa, const int in_order, const int uniform, const batch *batch) {
+    const int n = in_order ? 1 : score_vectors(gqa), heads = score_heads(gqa);
+    for (int i = 0; i < TQ_GROUP || i < score_vectors(gqa) * TQV_LANES; i += n * TQV_LANES) {
         score_some(gqa, uniform, 0, heads, n, batch, i);
         if (heads < gqa)
             score_some(gqa, uniform, heads, gqa - heads, n, batch, i);
@@ -256,7 +288,7 @@ TQV_INLINE void score(const int gqa, const int tiled, const query *q, const tq_k
     const ahead ahead = ahead_of(tiled, keys, ROW_BYTES);
     const score_batch_fn run = ${n_blocks == 1 and "uniform" or subs > 0 and "by_block" or "is_uniform(headers, keys->n) ? uniform : by_block"};
     for (int g = 0; g * TQ_GROUP < keys->n; g += groups) {
-        const uint8_t *payload = tiled ? keys->group[0] + g * GROUP_BYTES : repacked;
+        const uint8_t *payload = tiled ? keys->group[0] + PAYLOAD_AT + g * GROUP_BYTES : repacked;
         for (int j = 0; !tiled && j < groups && (g + j) * TQ_GROUP < keys->n; j++)
             repack_keys(keys, g + j, repacked + j * GROUP_BYTES); /* groups that are not there score anything */
         const batch batch = {q, payload, headers + 2 * g * TQ_GROUP, &ahead, g, scores + g * TQ_GROUP};

@@ -115,7 +115,7 @@ static const uint8_t *payload_rows(const tq_keys *keys, int g, uint8_t *buffer) 
 %     else
 static const uint8_t *payload_k_tile(const tq_keys *keys, int g, uint8_t *buffer) {
     (void)buffer;
-    return keys->group[0] + g * GROUP_BYTES;
+    return keys->group[0] + PAYLOAD_AT + g * GROUP_BYTES;
 }
 
 /* Where the words of some units lie in tiles of V, see docs/formats.md. */

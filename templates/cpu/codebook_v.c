@@ -173,6 +173,10 @@ TQV_INLINE void accumulate_pass(const int gqa, const int first_head, const int h
             fetch(s->ahead, ROW_BYTES, group, fetched, passes);
         for (int i = group * m; i < (group + 1) * m; i++, at += bytes) {
             fetch_lines(line, lines);
+% if in_order then
+            if (gqa == 1)
+                fetch_lines(line - s->ahead->nearer, lines);
+% end
             line += 64 * (size_t)lines;
             words x = {.at = at};
 % if tail then
@@ -314,7 +318,7 @@ TQV_INLINE void accumulate(const int gqa, const int tiled, const tq_keys *keys, 
 % end
 % for _, set in ipairs(sets) do
     for (int first = ${set.first}; first < ${set.first + set.m * set.count}; first += ${set.m}) {
-        s.payload = tiled ? keys->group[0] + 16 * QUADS * UNIT_WORDS * first : repacked;
+        s.payload = tiled ? keys->group[0] + PAYLOAD_AT + 16 * QUADS * UNIT_WORDS * first : repacked;
         if (!tiled)
             repack_set(keys, ${set.m}, first, ${set.words}, ${set.half}, repacked);
 %     if subs > 0 then
@@ -362,14 +366,21 @@ static void finish(const float *acc, float *out) {
 
 /* ---- one pair of stages per GQA ratio and layout ------------------------------------------------------------------- */
 
+% -- One head waits for memory, which comes fastest in its own order: group by group.
+% local function scorer(g, layout) return in_order and g == 1 and layout ~= "rows" and "in_order" or "g" .. g end
 % for _, g in ipairs(gqas) do
 static void prepare_g${g}(const float *q, size_t q_head_stride, float factor, void *prepared) {
     prepare(${g}, q, q_head_stride, factor, prepared);
 }
-%     for _, uniform in ipairs(n_blocks == 1 and { 1 } or subs > 0 and { 0 } or { 0, 1 }) do
-static void score_${uniform}_g${g}(const batch *batch) {
-    score_batch(${g}, ${uniform}, batch);
+%     local scored = {}
+%     for _, layout in ipairs(layouts) do
+%         local name = scorer(g, layout)
+%         for _, uniform in ipairs(scored[name] and {} or n_blocks == 1 and { 1 } or subs > 0 and { 0 } or { 0, 1 }) do
+static void score_${uniform}_${name}(const batch *batch) {
+    score_batch(${g}, ${name == "in_order" and 1 or 0}, ${uniform}, batch);
 }
+%         end
+%         scored[name] = true
 %     end
 %     for _, set in ipairs(sets) do
 %         if set.m == 4 then
@@ -384,7 +395,7 @@ static void accumulate_${set.name}_g${g}(const set *s) {
 static const set_functions FUNCTIONS_G${g} = {${table.concat(map(sets, function(set) return ("%s.%s = accumulate_%s_g%d"):format(set.m == 4 and (".set4_single = accumulate_set4_single_g%d, "):format(g) or "", set.name, set.name, g) end), ", ")}};
 %     for _, layout in ipairs(layouts) do
 static void attend_k_g${g}_${layout}(const void *prepared, const tq_keys *keys, float *scores) {
-    score(${g}, ${layout == "rows" and 0 or 1}, prepared, keys, scores, ${n_blocks > 1 and "score_0_g" .. g or "NULL"}, ${(n_blocks == 1 or subs == 0) and "score_1_g" .. g or "NULL"});
+    score(${g}, ${layout == "rows" and 0 or 1}, prepared, keys, scores, ${n_blocks > 1 and "score_0_" .. scorer(g, layout) or "NULL"}, ${(n_blocks == 1 or subs == 0) and "score_1_" .. scorer(g, layout) or "NULL"});
 }
 static void attend_v_g${g}_${layout}(const tq_keys *keys, const void *weights, int n_scales, const float *factor,
                                 const float *decay, float *acc) {
