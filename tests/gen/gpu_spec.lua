@@ -252,11 +252,11 @@ end)
 
 describe("a covering set", function()
     local simt = assert(select { set = "simt" })
+    local set
+    for _, one in ipairs(space.sets) do set = one.name == "simt" and one or set end
 
     -- Legal variants drawn at random from all values that the set may take.
     local function draw()
-        local set = space.sets[4]
-        assert.equal("simt", set.name)
         while true do
             local v = {}
             for _, axis in ipairs(axes.list) do
