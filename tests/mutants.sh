@@ -11,7 +11,7 @@ mutant "wrong centroid in one of 8" "$kernels/turbo3_d128.c" 's/\(CENTROIDS\[16\
 mutant "wrong gain in one of 16" "$kernels/gain4_d128.c" 's/\(GAINS\[16\] = {24, 26, \)28,/\129,/'
 mutant "one sign of the K mask" "$kernels/turbo3_d128.c" 's/K_SIGNS\[\] = {/&1 ^ /'
 mutant "one sign of the V mask" "$kernels/gain4_d80.c" 's/V_SIGNS\[\] = {/&1 ^ /'
-mutant "signs of K used for V" "$kernels/gain4_d128.c" 's/HEAD_DIM, V_SIGNS/HEAD_DIM, K_SIGNS/'
+mutant "signs of K used for V" "$kernels/gain4_d128.c" 's/ROTATE_UNIT, V_SIGNS, &/ROTATE_UNIT, K_SIGNS, \&/'
 mutant "difference the wrong way round in the Hadamard" "$kernels/rotate.h" 's/tqv_sub(a, b)/tqv_sub(b, a)/'
 mutant "half the reflection of odd factors" "$kernels/rotate.h" 's/2\.0f \/ (float)odd/1.0f \/ (float)odd/'
 mutant "two groups of nibbles swapped" "$kernels/turbo3_d80.c" 's/{0, 0}, {0, 4},/{0, 4}, {0, 0},/'
@@ -49,7 +49,7 @@ mutant "sinks in every split of prefill" "$source/runtime/prefill.c" 's/split ? 
 mutant "norm not corrected" "$kernels/turbo3_d128_append.c" 's/corrected ? tqv_div(norm, decoded)/0 ? decoded/' append_test
 mutant "values rounded to the nearest half of a unit, not down" "$kernels/append.h" 's/-0x1.fffp-2f/0.0f/' append_test
 mutant "two groups packed in each other's place" "$kernels/gain4_d80_append.c" \
-    's/g\[1\] << 4/g[2] << 4/' append_test
+    's/x\[1\] << 4/x[2] << 4/' append_test
 mutant "infinities not looked for" "$source/runtime/check.c" 's/bad << 1 ? 0 : n;/n;/' append_test
 mutant "pages of K not passed to the kernel" "$source/runtime/launch_gpu.c" 's/\.pages = cache->pages,/.pages = NULL,/'
 mutant "softcap of GPUs in natural units" "$source/runtime/launch_gpu.c" 's/tq_score_cap(args->softcap)/args->softcap/'
