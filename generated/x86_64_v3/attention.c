@@ -497,14 +497,14 @@ static void clear(reduced *x) {
         x->lanes[r] = tqv_zero();
 }
 
-static void reduce_max(reduced *x, int n) {
-    for (int r = 0; r < n; r += TQV_LANES)
-        tqv_store(x->of + r, n <= 4 ? tqv_maxima4(x->lanes) : tqv_maxima(x->lanes + r));
+static void reduce_max(reduced *x) {
+    for (int r = 0; r < BAND; r += TQV_LANES)
+        tqv_store(x->of + r, tqv_maxima(x->lanes + r));
 }
 
-static void reduce_sum(reduced *x, int n) {
-    for (int r = 0; r < n; r += TQV_LANES)
-        tqv_store(x->of + r, n <= 4 ? tqv_sums4(x->lanes) : tqv_sums(x->lanes + r));
+static void reduce_sum(reduced *x) {
+    for (int r = 0; r < BAND; r += TQV_LANES)
+        tqv_store(x->of + r, tqv_sums(x->lanes + r));
 }
 
 static int clamp(int x, int low, int high) {
@@ -533,7 +533,7 @@ static void weigh(const tq_prefill_job *job, band *b, int first, int from, int t
             most = tqv_max(most, tqv_load(s + i));
         tile_max.lanes[r] = most;
     }
-    reduce_max(&tile_max, BAND);
+    reduce_max(&tile_max);
     for (int r = 0; r < BAND; r += TQV_LANES) {
         const tqv_f32 old = tqv_load(b->max + r), now = tqv_max(old, tqv_load(tile_max.of + r));
         tqv_f32 share = tqv_sub(old, now);
@@ -547,7 +547,7 @@ static void weigh(const tq_prefill_job *job, band *b, int first, int from, int t
             tile_sum.lanes[r] = all_exponentials(0, 0, s + begin, end - begin, b->max[r], s).sum;
         fill_around(s, begin, low[r], high[r], end, 0.0f);
     }
-    reduce_sum(&tile_sum, BAND);
+    reduce_sum(&tile_sum);
     for (int r = 0; r < BAND; r += TQV_LANES)
         tqv_store(b->sum + r, tqv_fma(tqv_load(b->sum + r), tqv_load(decay + r), tqv_load(tile_sum.of + r)));
 }

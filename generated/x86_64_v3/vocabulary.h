@@ -92,8 +92,6 @@ TQV_INLINE float tqv_hmax(tqv_f32 a) {
     }
 TQV_REDUCE_ALL(tqv_sums, _mm256_add_ps)
 TQV_REDUCE_ALL(tqv_maxima, _mm256_max_ps)
-#define tqv_sums4(v) tqv_sums(v)
-#define tqv_maxima4(v) tqv_maxima(v)
 
 TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
     return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ));

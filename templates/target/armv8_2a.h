@@ -91,8 +91,6 @@ TQV_INLINE tqv_f32 tqv_sums(const tqv_f32 v[TQV_LANES]) {
 TQV_INLINE tqv_f32 tqv_maxima(const tqv_f32 v[TQV_LANES]) {
     return vpmaxq_f32(vpmaxq_f32(v[0], v[1]), vpmaxq_f32(v[2], v[3]));
 }
-#define tqv_sums4(v) tqv_sums(v)
-#define tqv_maxima4(v) tqv_maxima(v)
 TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
     return vreinterpretq_s32_u32(vcgeq_f32(a, b));
 }

@@ -76,7 +76,7 @@ TQV_INLINE float tqv_hsum(tqv_f32 a) {
 TQV_INLINE float tqv_hmax(tqv_f32 a) {
     return _mm512_reduce_max_ps(a);
 }
-/* Lane i: what v[i] reduces to; far cheaper than one by one. In name4 only the first four lanes mean anything. */
+/* Lane i: what v[i] reduces to; far cheaper than one by one. */
 #define TQV_REDUCE_ALL(name, op)                                                                                       \
     TQV_INLINE __m512 name##_pair(__m512 a, __m512 b) {                                                                \
         return op(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));                                       \
@@ -90,10 +90,6 @@ TQV_INLINE float tqv_hmax(tqv_f32 a) {
     TQV_INLINE tqv_f32 name(const tqv_f32 v[TQV_LANES]) {                                                              \
         return name##_across(name##_across(name##_four(v), name##_four(v + 4)),                                        \
                              name##_across(name##_four(v + 8), name##_four(v + 12)));                                  \
-    }                                                                                                                  \
-    TQV_INLINE tqv_f32 name##4(const tqv_f32 v[4]) {                                                                   \
-        const __m512 halves = name##_across(name##_four(v), name##_four(v));                                           \
-        return name##_across(halves, halves);                                                                          \
     }
 TQV_REDUCE_ALL(tqv_sums, _mm512_add_ps)
 TQV_REDUCE_ALL(tqv_maxima, _mm512_max_ps)

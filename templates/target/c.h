@@ -121,9 +121,6 @@ TQV_INLINE tqv_f32 tqv_maxima(const tqv_f32 v[TQV_LANES]) {
     TQV_EACH y.v[i] = tqv_hmax(v[i]);
     return y;
 }
-/* the same of the first four, in which at least four lanes of the result mean something; v has LANES */
-#define tqv_sums4(v) tqv_sums(v)
-#define tqv_maxima4(v) tqv_maxima(v)
 /* all ones in the lanes where a >= b */
 TQV_INLINE tqv_bits tqv_ge(tqv_f32 a, tqv_f32 b) {
     tqv_bits y;

@@ -55,8 +55,8 @@ generate() {
 
 # What code objects depend on.
 fingerprint() {
-    find gen templates/gpu templates/target runtime/tq_kernel.h runtime/tq_gpu.h tests/gpu/micro.c tests/gpu/micro.h -type f |
-        LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-16
+    find gen templates/gpu templates/target/cuda.h templates/target/hip.h runtime/tq_kernel.h runtime/tq_gpu.h \
+        tests/gpu/micro.c tests/gpu/micro.h -type f | LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-16
 }
 
 # compile_kernels ARCH DIR: code objects, and what embeds them, without which a compiler for GPUs is needed no more.
