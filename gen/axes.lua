@@ -321,10 +321,9 @@ local SIMT_EVERY = table.move(SIMT_PREFILL, 1, #SIMT_PREFILL, 1 + #archs_of "sim
 
 local GPU_TILES = field(tiles.list, "name")
 local GPU_LAYOUTS = { "rows", table.unpack(GPU_TILES) }
-local MLA_FORMATS = { "turbo3", "gain4", "f16" }
+local FEW_FORMATS = { "turbo3", "gain4", "f16" }
 local PREFILL_FORMATS = { "turbo3", "gain2", "gain4", "q8_0", "f16" }
 local SHIPPED_FORMATS = { "turbo3", "turbo4", "gain3", "gain4", "q8_0", "f16" }
-local THREADS_FORMATS = { "turbo3", "gain4", "f16" }
 local EVERY_HEAD_DIM = { 64, 80, 96, 112, 128, 192, 256, 512 }
 
 -- axes: values instead of the default ones. equal_pairs: decode takes V in the format of K. cover: not the product, but
@@ -339,19 +338,19 @@ axes.sets = {
     { name = "sample", doc = "for builds under sanitizers: one head_dim with every irregularity and the usual one",
       axes = { arch = archs_of "cpu", head_dim = { 80, 128 }, gqa = { 3, 4 } }, equal_pairs = true },
     { name = "threads", doc = "the same, for the thread sanitizer: a few formats, since what threads share depends on none",
-      axes = { arch = archs_of "cpu", head_dim = { 80, 128 }, gqa = { 3, 4 }, k = THREADS_FORMATS, v = THREADS_FORMATS },
+      axes = { arch = archs_of "cpu", head_dim = { 80, 128 }, gqa = { 3, 4 }, k = FEW_FORMATS, v = FEW_FORMATS },
       equal_pairs = true },
     { name = "simt", doc = "GPU kernels on the CPU, for tests: all pairs of values", cover = 2,
       axes = { arch = archs_of "simt", head_dim = EVERY_HEAD_DIM, gqa = { 1, 2, 3, 4, 7, 8, 16 }, layout = GPU_LAYOUTS } },
     { name = "simt-sample", doc = "the same under sanitizers: all values", cover = 1,
       axes = { arch = archs_of "simt", head_dim = { 80, 128, 256 }, gqa = { 1, 4, 7 }, layout = GPU_LAYOUTS } },
     { name = "mla", doc = "multi-head latent attention on CPUs: head_dim 576, V of 512, GQA ratio 16, a few formats",
-      axes = { arch = archs_of "cpu", head_dim = { 576 }, gqa = { MAX_GQA }, k = MLA_FORMATS, v = MLA_FORMATS },
+      axes = { arch = archs_of "cpu", head_dim = { 576 }, gqa = { MAX_GQA }, k = FEW_FORMATS, v = FEW_FORMATS },
       equal_pairs = true },
     { name = "simt-mla", doc = "of GPU kernels on the CPU, those of head_dim 576: all pairs of values", cover = 2,
-      axes = { arch = archs_of "simt", head_dim = { 576 }, gqa = { 4, MAX_GQA }, k = MLA_FORMATS, v = MLA_FORMATS } },
+      axes = { arch = archs_of "simt", head_dim = { 576 }, gqa = { 4, MAX_GQA }, k = FEW_FORMATS, v = FEW_FORMATS } },
     { name = "simt-wide", doc = "of GPU kernels on the CPU, prefill of head_dims above 256", cover = 2,
-      axes = { arch = SIMT_EVERY, op = { "prefill" }, head_dim = { 320, 512, 576 }, gqa = { 1, 4, 7 }, k = MLA_FORMATS, v = MLA_FORMATS } },
+      axes = { arch = SIMT_EVERY, op = { "prefill" }, head_dim = { 320, 512, 576 }, gqa = { 1, 4, 7 }, k = FEW_FORMATS, v = FEW_FORMATS } },
     { name = "simt-prefill", doc = "of GPU kernels on the CPU, prefill of archs of which the other sets have nothing", cover = 2,
       axes = { arch = SIMT_PREFILL, op = { "prefill" }, head_dim = { 64, 80, 96, 128, 192, 256 }, gqa = { 1, 4, 7, MAX_GQA },
                k = PREFILL_FORMATS, v = PREFILL_FORMATS } },

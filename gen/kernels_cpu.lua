@@ -13,6 +13,9 @@ local kernels_cpu = {}
 -- How far ahead is fetched: for DRAM at the speed of the fastest kernels, within L2. Behind the tile that comes next, but
 -- not by whole tiles (Zen 4 reads turbo4 a fifth slower then); rows of f16 are read in the order of memory.
 local PREFETCH_BYTES, PREFETCH_ROWS, F16_PREFETCH_BYTES = 13312, 186, 8192
+-- Processors drop prefetches that find the queue of misses full. How much nearer the fastest kernels ask again: late enough for
+-- it to be empty, early enough for memory.
+local PREFETCH_NEARER = 7168
 
 -- The texts that make up the file of what depends on no format.
 local ATTENTION = { "templates/cpu/softmax.c", "templates/cpu/bias.c", "templates/cpu/decode.c", "templates/cpu/prefill.c" }
@@ -164,7 +167,7 @@ function kernels_cpu.files(arch, variants)
         end
         add(stem .. "_append.c", render(templates_of(part.layout).append, part.env), "source")
     end
-    add("attention.c", render(ATTENTION, { id = arch.id, banner = text.banner(arch, ""),
+    add("attention.c", render(ATTENTION, { id = arch.id, nearer = PREFETCH_NEARER, banner = text.banner(arch, ""),
         byte_dot = arch.byte_dot or false }), "source")
     add("registry.c", text.render("templates/registry.c", registry_env(arch, parts, own)), "source")
     return files

@@ -307,14 +307,10 @@ static const uint8_t *address_ahead(const tq_head *head, int keys_per_unit, int 
     return (const uint8_t *)(address_of(head, keys_per_unit, at) + into_unit);
 }
 
-/* Processors drop prefetches that find the queue of misses full. Late enough for it to be empty again, early enough for
- * memory: half of what kernels_cpu.lua fetches ahead. */
-enum { NEARER = 7168 };
-
 /* Slots first .. first + n - 1, of a range that ends at slot `last`. */
 static void keys_at(const tq_head *head, int keys_per_unit, int first, int n, int last, tq_keys *out) {
     out->stride = head->stride;
-    out->nearer = head->pages ? 0 : NEARER;
+    out->nearer = head->pages ? 0 : 7168;
     out->end = head->end;
     out->n = n;
     out->group[0] = (const uint8_t *)address_of(head, keys_per_unit, first);
@@ -610,7 +606,7 @@ static void take_band(const tq_prefill_impl *impl, const tq_prefill_job *job, co
         for (int j = 0; j < values; j += TQV_LANES)
             tqv_store(rows + i * values + j, tqv_mul(tqv_load(q[i] + j), tqv_set1(job->factor)));
     memset(rows + n * values, 0, (size_t)((ROWS - n) * values) * sizeof *rows);
-    /* The last rows first: what goes beyond the band is overwritten. */
+    /* The last rows first: what goes beyond a band is overwritten, and that beyond the last is in scratch->acc, not yet used. */
     for (int i = ROWS - 4; i >= 0; i -= 4)
         for (int j = 0; j < values; j += TQV_LANES) {
             tqv_bits x[4], y[4];

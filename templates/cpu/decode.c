@@ -134,14 +134,10 @@ static const uint8_t *address_ahead(const tq_head *head, int keys_per_unit, int 
     return (const uint8_t *)(address_of(head, keys_per_unit, at) + into_unit);
 }
 
-/* Processors drop prefetches that find the queue of misses full. Late enough for it to be empty again, early enough for
- * memory: half of what kernels_cpu.lua fetches ahead. */
-enum { NEARER = 7168 };
-
 /* Slots first .. first + n - 1, of a range that ends at slot `last`. */
 static void keys_at(const tq_head *head, int keys_per_unit, int first, int n, int last, tq_keys *out) {
     out->stride = head->stride;
-    out->nearer = head->pages ? 0 : NEARER;
+    out->nearer = head->pages ? 0 : ${nearer};
     out->end = head->end;
     out->n = n;
     out->group[0] = (const uint8_t *)address_of(head, keys_per_unit, first);

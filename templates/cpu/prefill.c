@@ -186,7 +186,7 @@ static void take_band(const tq_prefill_impl *impl, const tq_prefill_job *job, co
         for (int j = 0; j < values; j += TQV_LANES)
             tqv_store(rows + i * values + j, tqv_mul(tqv_load(q[i] + j), tqv_set1(job->factor)));
     memset(rows + n * values, 0, (size_t)((ROWS - n) * values) * sizeof *rows);
-    /* The last rows first: what goes beyond the band is overwritten. */
+    /* The last rows first: what goes beyond a band is overwritten, and that beyond the last is in scratch->acc, not yet used. */
     for (int i = ROWS - 4; i >= 0; i -= 4)
         for (int j = 0; j < values; j += TQV_LANES) {
             tqv_bits x[4], y[4];

@@ -9,7 +9,7 @@ tests="append_test append_quality_test dequantise_test prefill_test variants_tes
 
 for tool in aarch64-linux-gnu-gcc qemu-aarch64 ninja; do
     if ! command -v $tool >/dev/null; then
-        echo "5 programs skipped ($tests): no $tool (Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ninja-build)"
+        echo "$(echo "$tests" | wc -w) programs skipped ($tests): no $tool (Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ninja-build)"
         exit 77
     fi
 done

@@ -123,7 +123,8 @@ link() {
 
 rm -rf $work/objects $work/none $work/target
 compile $work/objects "$flags" runtime/*.c runtime/simt/*.c reference/*.c tests/gpu/first_run*.c tuning/cli.c \
-    tuning/contract.c tuning/harness.c tuning/machine.c tuning/memory.c tuning/multiply.c tuning/pool.c tuning/ring.c tuning/stats.c tuning/trial.c tuning/verify.c
+    tuning/contract.c tuning/harness.c tuning/machine.c tuning/memory.c tuning/multiply.c tuning/pool.c tuning/ring.c \
+    tuning/stats.c tuning/trial.c tuning/verify.c
 mkdir -p $work/none
 cat >$work/none.c <<EOF
 #include "tq_kernel.h"
